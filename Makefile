@@ -1,0 +1,47 @@
+# Every target makes the environment it needs, once: .venv is rebuilt when the dependencies change.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+ARGS ?=
+# One process a core, as many as the machine has.
+PYTEST := $(BIN)/python -m pytest -n auto
+
+.PHONY: help demo test test-all lint format bench docs system clean
+help:
+	@echo "make demo      write, stream, train, interrupt and resume on real data (ARGS=--s3: through S3)"
+	@echo "make test      environment, lint, types and the suite"
+	@echo "make test-all  what is long: servers, notebooks, many processes"
+	@echo "make lint      ruff and mypy;  make format  mends what ruff can"
+	@echo "make bench     benchmarks;     make docs    the site"
+	@echo "make system    what only the system's package manager has (as root)"
+
+$(READY): pyproject.toml constraints.txt
+	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --constraint constraints.txt torch
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+demo: $(READY)
+	$(BIN)/python examples/digits.py $(ARGS)
+
+lint: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+test: lint
+	$(PYTEST) -m 'not long' $(ARGS)
+
+test-all: $(READY)
+	$(PYTEST) -m long $(ARGS)
+
+system:
+	@true
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
