@@ -1,3 +1,44 @@
 """Stream sharded data sets from object stores into PyTorch training loops."""
 
+from typing import TYPE_CHECKING
+
+from streaming._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from streaming import base, multimodal, text, vision
+    from streaming.dataloader import StreamingDataLoader
+    from streaming.dataset import StreamingDataset
+    from streaming.format import CSVWriter, JSONWriter, MDSWriter, TSVWriter, XSVWriter
+    from streaming.local import LocalDataset
+    from streaming.stream import Stream
+
 __version__ = "0.1.0"
+
+__all__ = [
+    "CSVWriter",
+    "JSONWriter",
+    "LocalDataset",
+    "MDSWriter",
+    "Stream",
+    "StreamingDataLoader",
+    "StreamingDataset",
+    "TSVWriter",
+    "XSVWriter",
+    "__version__",
+    "base",
+    "multimodal",
+    "text",
+    "vision",
+]
+
+__getattr__, __dir__ = lazy_names(
+    __name__,
+    {
+        "streaming.dataloader": ["StreamingDataLoader"],
+        "streaming.dataset": ["StreamingDataset"],
+        "streaming.format": ["CSVWriter", "JSONWriter", "MDSWriter", "TSVWriter", "XSVWriter"],
+        "streaming.local": ["LocalDataset"],
+        "streaming.stream": ["Stream"],
+    },
+    submodules=["base", "multimodal", "text", "vision"],
+)

@@ -1,0 +1,5 @@
+"""`StreamingDataLoader`, under its old import path."""
+
+from streaming.dataloader import StreamingDataLoader
+
+__all__ = ["StreamingDataLoader"]

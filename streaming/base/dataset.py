@@ -1,0 +1,5 @@
+"""`StreamingDataset`, under its old import path."""
+
+from streaming.dataset import StreamingDataset
+
+__all__ = ["StreamingDataset"]
