@@ -5,7 +5,10 @@ from typing import TYPE_CHECKING
 from streaming._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from streaming import base, multimodal, text, vision
+    import streaming.base as base
+    import streaming.multimodal as multimodal
+    import streaming.text as text
+    import streaming.vision as vision
     from streaming.dataloader import StreamingDataLoader
     from streaming.dataset import StreamingDataset
     from streaming.format import CSVWriter, JSONWriter, MDSWriter, TSVWriter, XSVWriter
