@@ -1,0 +1,122 @@
+"""What is drawn at random for an epoch. It is the same for every world and every process."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from streaming.order.arrays import Ints, Narrow
+from streaming.order.params import OrderParams
+from streaming.order.sampling import resample_narrow
+from streaming.order.shuffle import check_shuffle, draw_shuffle
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SampleIds:
+    """The sample ids behind the sample numbers of an epoch, shuffled and resampled.
+
+    >>> SampleIds(None, 100)(np.array([0, 2, -1])).tolist()
+    [100, 102, -1]
+    """
+
+    table: Narrow | None
+    """An id for each number, less `offset`; None: the numbers themselves."""
+    offset: int
+
+    def __call__(self, numbers: Ints) -> Ints:
+        """The ids of `numbers`; -1, for padding, stays -1."""
+        ids = numbers if self.table is None else self.table[numbers].astype(np.int64)
+        return np.where(numbers < 0, -1, ids + self.offset)
+
+
+def shuffle_block_size(params: OrderParams, stream_id: int | None) -> int:
+    """Samples of a shuffle block: one stream's part of it where it is shuffled by itself."""
+    if stream_id is None:
+        return params.shuffle_block_size
+    return int(params.shuffle_block_size * params.streams[stream_id].proportion)
+
+
+def check_draws(params: OrderParams, stream_id: int | None) -> None:
+    """Check that `draw_ids` can be asked for this, without drawing.
+
+    Raises:
+        ValueError: the samples can't be shuffled by the algorithm, as `check_shuffle` says.
+    """
+    if not params.shuffle:
+        return
+    streams = params.streams if stream_id is None else (params.streams[stream_id],)
+    check_shuffle(
+        params.shuffle_algo,
+        sum(stream.choose for stream in streams),
+        params.num_canonical_nodes,
+        shuffle_block_size(params, stream_id),
+    )
+
+
+def draw_ids(params: OrderParams, epoch: int, stream_id: int | None = None) -> SampleIds:
+    """Draw which samples an epoch takes, and in which order, before they are dealt out.
+
+    Args:
+        params: the data set's parameters.
+        epoch: number of the epoch, from 0.
+        stream_id: number of the stream to draw for alone; None: all streams together.
+
+    Raises:
+        ValueError: as `resample` and `get_shuffle` do.
+
+    >>> from streaming.order import OrderParams, StreamShape
+    >>> stream = StreamShape(np.array([2, 2]), choose=4, proportion=1.0)
+    >>> params = OrderParams((stream,), 4, batch_size=1, num_canonical_nodes=1, shuffle=True)
+    >>> draw_ids(params, epoch=0)(np.arange(4)).tolist()
+    [2, 0, 3, 1]
+    """
+    taken = resample_narrow(params, epoch, stream_id)
+    if not params.shuffle:
+        return SampleIds(taken.ids, 0 if taken.ids is not None else taken.offset)
+    shuffle = draw_shuffle(
+        params.shuffle_algo,
+        taken.units,
+        params.num_canonical_nodes,
+        params.shuffle_seed,
+        epoch,
+        shuffle_block_size(params, stream_id),
+    )
+    if taken.ids is None:
+        return SampleIds(shuffle, taken.offset)
+    return SampleIds(taken.ids[shuffle], 0)
+
+
+class EpochDraws:
+    """An epoch's draws, made when they are first asked for and then kept.
+
+    A plan asks for all streams together (`stream_id` None) or for each by itself, according to its
+    batching method. Several threads may ask at once.
+    """
+
+    def __init__(self, params: OrderParams, epoch: int) -> None:
+        self.params = params
+        self.epoch = epoch
+        self._drawn: dict[int | None, SampleIds] = {}
+        self._lock = threading.Lock()
+
+    def ids(self, stream_id: int | None) -> SampleIds:
+        """The ids behind the sample numbers of all streams, or of one."""
+        drawn = self._drawn.get(stream_id)
+        if drawn is None:
+            with self._lock:
+                drawn = self._drawn.get(stream_id)
+                if drawn is None:
+                    drawn = draw_ids(self.params, self.epoch, stream_id)
+                    self._drawn[stream_id] = drawn
+        return drawn
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but the lock."""
+        return {"params": self.params, "epoch": self.epoch, "_drawn": self._drawn}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._lock = threading.Lock()
