@@ -1,0 +1,451 @@
+"""What all shard readers share: their files, and reading samples from them."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streaming.format.array import Array
+from streaming.format.compression import decompress
+from streaming.format.errors import CorruptShardError, FormatError
+from streaming.format.info import FileInfo
+from streaming.format.mapping import Buffer, OpenFile, PositionedFile, open_file
+from streaming.units import bytes_to_int
+
+__all__ = ["JointReader", "Reader", "SplitReader"]
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A shard that is open: nobody changes it, so that threads share it without a lock."""
+
+    file: OpenFile
+    """The file that holds the samples."""
+    data: Buffer
+    offsets: NDArray[np.uint32]
+    """Where each sample begins, and where the last one ends: samples + 1 offsets into ``data``."""
+
+
+class Reader(Array, ABC):
+    """One shard, read sample by sample or in batches.
+
+    The shard is opened by :meth:`open`, or by the first read. Then its size and its table of
+    offsets are checked, so that a damaged file is an error and never another sample. Any number of
+    threads may read. A pickled reader arrives closed.
+
+    Args:
+        dirname: The stream's directory.
+        split: Its subdirectory, or None.
+        compression: What the files are compressed with, or None.
+        hashes: The hash algorithms that the writer applied.
+        samples: How many samples there are.
+        size_limit: The writer's limit for a shard, in bytes.
+    """
+
+    def __init__(
+        self,
+        dirname: str,
+        split: str | None,
+        compression: str | None,
+        hashes: list[str],
+        samples: int,
+        size_limit: int | str | None,
+    ) -> None:
+        self.dirname = dirname
+        self.split = split or ""
+        self.compression = compression
+        self.hashes = hashes
+        self.samples = samples
+        self.size_limit = None if size_limit is None else bytes_to_int(size_limit)
+        self.file_pairs: list[tuple[FileInfo, FileInfo | None]] = []
+        """Each file of the shard, raw and compressed; the one with the samples comes last."""
+        self._opened: Opened | None = None
+        self._opening = threading.Lock()
+
+    # The files.
+
+    def path_of(self, info: FileInfo) -> str:
+        """Return where one of the files has its place."""
+        return os.path.join(self.dirname, self.split, *info.basename.split("/"))
+
+    @property
+    def name(self) -> str:
+        """The path of the shard's (raw) file, which errors name."""
+        return self.path_of(self.file_pairs[-1][0])
+
+    def get_raw_size(self) -> int:
+        """Return the bytes of the raw files together."""
+        return sum(raw.bytes for raw, _ in self.file_pairs)
+
+    def get_zip_size(self) -> int | None:
+        """Return the bytes of the compressed files together, or None if it is not compressed."""
+        sizes = [zipped.bytes for _, zipped in self.file_pairs if zipped is not None]
+        return sum(sizes) if sizes else None
+
+    def get_max_size(self) -> int:
+        """Return the bytes that the shard takes while both forms are there."""
+        return self.get_raw_size() + (self.get_zip_size() or 0)
+
+    def get_persistent_size(self, keep_zip: bool) -> int:
+        """Return the bytes that the shard takes for good, with or without the compressed form."""
+        return self.get_max_size() if keep_zip else self.get_raw_size()
+
+    def set_up_local(self, listing: set[str], safe_keep_zip: bool) -> int:
+        """Return the bytes of the shard that are there, 0 if neither form is whole.
+
+        Args:
+            listing: The paths of the files in the directory.
+            safe_keep_zip: False to delete the compressed form where the raw one is there too.
+        """
+        raws = [self.path_of(raw) for raw, _ in self.file_pairs]
+        zips = [self.path_of(zipped) for _, zipped in self.file_pairs if zipped is not None]
+        has_raw = listing.issuperset(raws)
+        has_zip = bool(zips) and listing.issuperset(zips)
+        if has_raw and has_zip and not safe_keep_zip:
+            for path in zips:
+                os.unlink(path)
+            has_zip = False
+        zip_size = self.get_zip_size() or 0
+        return (self.get_raw_size() if has_raw else 0) + (zip_size if has_zip else 0)
+
+    def evict(self) -> int:
+        """Delete the shard's files; return the bytes that they had."""
+        freed = 0
+        for pair in self.file_pairs:
+            for info in pair:
+                if info is None:
+                    continue
+                path = self.path_of(info)
+                try:
+                    size = os.stat(path).st_size
+                    os.unlink(path)
+                except FileNotFoundError:
+                    continue
+                freed += size
+        return freed
+
+    def validate(self, allow_unsafe_types: bool) -> None:
+        """Say whether encodings that can run code when read are allowed here.
+
+        Raises:
+            FormatError: The shard has one and they are not.
+        """
+
+    # Opening and closing.
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the shard is open."""
+        return self._opened is not None
+
+    def open(self) -> None:
+        """Open the shard; nothing happens if it is open.
+
+        A shard that is there in compressed form alone is decompressed into memory.
+
+        Raises:
+            FileNotFoundError: It is there in neither form.
+            CorruptShardError: A file has not the size or the table of offsets that it should have,
+                or cannot be decompressed.
+        """
+        self._get_opened()
+
+    def _get_opened(self) -> Opened:
+        opened = self._opened
+        if opened is None:
+            with self._opening:
+                opened = self._opened
+                if opened is None:
+                    opened = self._opened = self._open()
+        return opened
+
+    def close(self) -> None:
+        """Close the shard. Threads that are reading it finish; the next read opens it again."""
+        # The mapping goes with its last reference: closed under a reader, it would be an error.
+        self._opened = None
+
+    def unlinked(self) -> bool:
+        """Tell whether the shard is open and its file has been deleted or replaced meanwhile."""
+        opened = self._opened
+        return opened is not None and opened.file.is_unlinked()
+
+    @abstractmethod
+    def _open(self) -> Opened:
+        """Open the files and check them."""
+        raise NotImplementedError
+
+    def _open_pair(self, pair: tuple[FileInfo, FileInfo | None]) -> OpenFile:
+        raw, zipped = pair
+        path = self.path_of(raw)
+        try:
+            return open_file(path, raw.bytes)
+        except FileNotFoundError:
+            if zipped is None:
+                raise
+        zip_path = self.path_of(zipped)
+        try:
+            return OpenFile(self._decompress(zip_path, raw, zipped), path, None)
+        except FileNotFoundError:
+            raise FileNotFoundError(
+                errno.ENOENT, f"No shard here, neither raw nor as {zipped.basename}", path
+            ) from None
+
+    def _decompress(self, path: str, raw: FileInfo, zipped: FileInfo) -> bytes:
+        with open(path, "rb") as file:
+            packed = file.read(zipped.bytes + 1)
+        if len(packed) != zipped.bytes:
+            raise CorruptShardError(f"{path} has not the {zipped.bytes} bytes that the index says")
+        try:
+            data = decompress(self.compression, packed, raw.bytes)
+        except FormatError as err:
+            raise CorruptShardError(f"{path}: {err}") from err
+        if len(data) != raw.bytes:
+            raise CorruptShardError(
+                f"{path} becomes {len(data)} bytes where the index says {raw.bytes}"
+            )
+        return data
+
+    def _offsets(self, table: Buffer, path: str, first: int, last: int) -> NDArray[np.uint32]:
+        """Return the table of offsets at the beginning of a file, checked."""
+        if len(table) < 4 * (self.samples + 2):
+            raise CorruptShardError(
+                f"{path} of {len(table)} bytes cannot have {self.samples} samples"
+            )
+        numbers = np.frombuffer(table[: 4 * (self.samples + 2)], "<u4")
+        if numbers[0] != self.samples:
+            raise CorruptShardError(
+                f"{path} has {numbers[0]} samples where the index says {self.samples}"
+            )
+        offsets = numbers[1:]
+        if offsets[0] < first or offsets[-1] != last:
+            raise CorruptShardError(
+                f"{path}: samples from byte {offsets[0]} to {offsets[-1]}; they should begin at "
+                f"{first} or later and end at {last}"
+            )
+        short = offsets[1:] < offsets[:-1]
+        short |= offsets[1:] - offsets[:-1] < self._min_bytes()
+        if short.any():
+            at = int(short.argmax())
+            raise CorruptShardError(
+                f"{path}: sample {at} is said to be in the bytes from {offsets[at]} to "
+                f"{offsets[at + 1]}, which cannot hold it"
+            )
+        return offsets.astype(np.uint32, copy=False)
+
+    def _min_bytes(self) -> int:
+        """The least that a sample can take."""
+        return 0
+
+    # Reading.
+
+    @property
+    def size(self) -> int:
+        """How many samples there are."""
+        return self.samples
+
+    def __len__(self) -> int:
+        return self.samples
+
+    def sample(self, idx: int) -> dict[str, Any]:
+        """Return the sample at ``idx``, from 0 to ``samples - 1``: column name to value.
+
+        Raises:
+            IndexError: Out of range.
+            FileNotFoundError: The shard is not open and not there.
+            CorruptShardError: The shard is damaged.
+        """
+        opened = self._opened or self._get_opened()
+        if not 0 <= idx < self.samples:
+            raise self._out_of_range(idx)
+        begin, end = opened.offsets.item(idx), opened.offsets.item(idx + 1)
+        data = opened.data
+        if type(data) is PositionedFile:
+            data = data[begin:end]
+            begin, end = 0, end - begin
+        try:
+            return self._decode(data, begin, end)
+        except CorruptShardError as err:
+            raise CorruptShardError(f"{self.name}: sample {idx}: {err}") from err
+
+    def get_item(self, idx: int) -> dict[str, Any]:
+        """Return the sample at ``idx``, as :meth:`sample` does."""
+        return self.sample(idx)
+
+    def get_sample_data(self, idx: int) -> bytes:
+        """Return the bytes of the sample at ``idx``, from 0 to ``samples - 1``."""
+        opened = self._opened or self._get_opened()
+        if not 0 <= idx < self.samples:
+            raise self._out_of_range(idx)
+        return opened.data[opened.offsets.item(idx) : opened.offsets.item(idx + 1)]
+
+    def decode_sample(self, data: bytes) -> dict[str, Any]:
+        """Make a sample of its bytes.
+
+        Raises:
+            CorruptShardError: They are not a sample of this shard's columns.
+        """
+        if len(data) < self._min_bytes():
+            raise CorruptShardError(f"a sample cannot have {len(data)} bytes")
+        return self._decode(data, 0, len(data))
+
+    def batch(self, indices: Sequence[int] | NDArray[np.integer[Any]]) -> dict[str, Any]:
+        """Return samples as columns.
+
+        Args:
+            indices: Which ones, each from 0 to ``samples - 1``, in any order, also repeatedly.
+
+        Returns:
+            For each column of numbers or arrays of fixed size, an array of shape ``(len(indices),
+            *shape)``; for each other, the list of values. All of it is the caller's.
+
+        Raises:
+            IndexError: Out of range.
+            FileNotFoundError: The shard is not open and not there.
+            CorruptShardError: The shard is damaged.
+        """
+        opened = self._opened or self._get_opened()
+        at = np.asarray(indices, np.int64) if len(indices) else np.empty(0, np.int64)
+        if len(at) and not 0 <= at.min() <= at.max() < self.samples:
+            raise self._out_of_range(int(at[(at < 0) | (at >= self.samples)][0]))
+        begins = opened.offsets[at].astype(np.int64)
+        ends = opened.offsets[at + 1].astype(np.int64)
+        data = opened.data
+        if type(data) is PositionedFile:
+            data, begins, ends = _read_spans(data, begins, ends)
+        try:
+            return self._columns(data, begins, ends)
+        except FormatError:
+            for idx in at.tolist():
+                self.sample(idx)  # the first that is damaged says so itself
+            raise
+
+    def _out_of_range(self, idx: int) -> IndexError:
+        return IndexError(f"{self.name} has {self.samples} samples, there is no number {idx}")
+
+    @abstractmethod
+    def _decode(self, data: Any, begin: int, end: int) -> dict[str, Any]:
+        """Make the sample in ``data[begin:end]``, which has at least ``_min_bytes()``."""
+        raise NotImplementedError
+
+    def _columns(
+        self, data: Any, begins: NDArray[np.int64], ends: NDArray[np.int64]
+    ) -> dict[str, Any]:
+        spans = zip(begins.tolist(), ends.tolist(), strict=True)
+        samples = [self._decode(data, begin, end) for begin, end in spans]
+        return {name: [sample[name] for sample in samples] for name in self._names()}
+
+    @abstractmethod
+    def _names(self) -> Sequence[str]:
+        """The columns' names."""
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Yield every sample in turn."""
+        return map(self.sample, range(self.samples))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_opened": None, "_opening": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _opening=threading.Lock())
+
+
+def _read_spans(
+    file: PositionedFile, begins: NDArray[np.int64], ends: NDArray[np.int64]
+) -> tuple[bytes, NDArray[np.int64], NDArray[np.int64]]:
+    """Return the bytes of spans of a file one after another, and where each is in them."""
+    spans = zip(begins.tolist(), ends.tolist(), strict=True)
+    data = b"".join([file[begin:end] for begin, end in spans])
+    stops = np.cumsum(ends - begins)
+    return data, stops - (ends - begins), stops
+
+
+class JointReader(Reader):
+    """A shard that is one file: table of offsets, header and samples.
+
+    Args:
+        dirname: The stream's directory.
+        split: Its subdirectory, or None.
+        compression: What the file is compressed with, or None.
+        hashes: The hash algorithms that the writer applied.
+        raw_data: The file.
+        samples: How many samples there are.
+        size_limit: The writer's limit for a shard, in bytes.
+        zip_data: The compressed file, or None.
+    """
+
+    def __init__(
+        self,
+        dirname: str,
+        split: str | None,
+        compression: str | None,
+        hashes: list[str],
+        raw_data: FileInfo,
+        samples: int,
+        size_limit: int | str | None,
+        zip_data: FileInfo | None,
+    ) -> None:
+        super().__init__(dirname, split, compression, hashes, samples, size_limit)
+        self.raw_data = raw_data
+        self.zip_data = zip_data
+        self.file_pairs.append((raw_data, zip_data))
+
+    def _open(self) -> Opened:
+        file = self._open_pair((self.raw_data, self.zip_data))
+        table = 4 * (self.samples + 2)
+        return Opened(file, file.data, self._offsets(file.data, file.path, table, len(file.data)))
+
+
+class SplitReader(Reader):
+    """A shard that is two files: a plain one with the samples, and one with offsets and header.
+
+    Args:
+        dirname: The stream's directory.
+        split: Its subdirectory, or None.
+        compression: What the files are compressed with, or None.
+        hashes: The hash algorithms that the writer applied.
+        raw_data: The file with the samples.
+        raw_meta: The file with the table of offsets and the header.
+        samples: How many samples there are.
+        size_limit: The writer's limit for a shard, in bytes.
+        zip_data: The first file compressed, or None.
+        zip_meta: The second file compressed, or None.
+    """
+
+    def __init__(
+        self,
+        dirname: str,
+        split: str | None,
+        compression: str | None,
+        hashes: list[str],
+        raw_data: FileInfo,
+        raw_meta: FileInfo,
+        samples: int,
+        size_limit: int | str | None,
+        zip_data: FileInfo | None,
+        zip_meta: FileInfo | None,
+    ) -> None:
+        super().__init__(dirname, split, compression, hashes, samples, size_limit)
+        self.raw_data = raw_data
+        self.raw_meta = raw_meta
+        self.zip_data = zip_data
+        self.zip_meta = zip_meta
+        self.file_pairs += [(raw_meta, zip_meta), (raw_data, zip_data)]
+
+    def _open(self) -> Opened:
+        meta = self._open_pair((self.raw_meta, self.zip_meta))
+        file = self._open_pair((self.raw_data, self.zip_data))
+        offsets = self._offsets(meta.data, meta.path, self._header_bytes(), len(file.data))
+        return Opened(file, file.data, offsets)
+
+    def _header_bytes(self) -> int:
+        """The bytes that precede the samples in their file."""
+        return 0
