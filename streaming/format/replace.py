@@ -33,7 +33,8 @@ INDEX = "index.json"
 _MARK = ".shardstream-"
 _OLD = "-old"
 _SHARD = re.compile(r"shard\.\d{5,}\.[A-Za-z0-9.]+")
-_FILES = ("raw_data", "zip_data", "raw_meta", "zip_meta")
+FILE_KEYS = ("raw_data", "zip_data", "raw_meta", "zip_meta")
+"""Where the index names a shard's files."""
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -85,7 +86,7 @@ def dataset_files(index: bytes | None) -> set[str]:
     try:
         shards = json.loads(index)["shards"] if index else []
         for shard in shards:
-            for key in _FILES:
+            for key in FILE_KEYS:
                 found.add((shard.get(key) or {}).get("basename") or INDEX)
     except (ValueError, TypeError, KeyError, AttributeError):
         logger.warning("The index that is being replaced is damaged; shards are known by name only")
@@ -106,6 +107,16 @@ def is_shard_name(name: str) -> bool:
         (True, False)
     """
     return _SHARD.fullmatch(name) is not None
+
+
+def is_staging_name(name: str) -> bool:
+    """Whether a folder's name says that a data set is being built in it, or has been replaced.
+
+    Example:
+        >>> is_staging_name(".train.shardstream-0a1b2c3d"), is_staging_name("train")
+        (True, False)
+    """
+    return name.startswith(".") and _MARK in name
 
 
 def remove_dataset(folder: Path) -> list[str]:

@@ -16,18 +16,18 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, ClassVar, NoReturn, TypeVar
 
-from streaming.format.writer_checks import (
-    WriterOptions,
-    check_compression,
-    check_hashes,
-    check_size_limit,
-)
 from streaming.format.compression import compress, get_compression_extension
 from streaming.format.destination import Destination, Out, split_out
 from streaming.format.errors import EncodeRangeError
 from streaming.format.hashing import get_hash
 from streaming.format.layout import MAX_SHARD_BYTES, shard_name
 from streaming.format.pipeline import Pipeline
+from streaming.format.writer_checks import (
+    WriterOptions,
+    check_compression,
+    check_hashes,
+    check_size_limit,
+)
 
 __all__ = ["JointWriter", "SplitWriter", "WriteError", "Writer"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from streaming.format.writer_checks import check_columns, explain_columns, located
 from streaming.format.destination import Out
 from streaming.format.encodings.json import _encodings, is_json_encoded, is_json_encoding
 from streaming.format.layout import header, offset_table
 from streaming.format.writer import SplitWriter
+from streaming.format.writer_checks import check_columns, explain_columns, located
 
 __all__ = ["JSONWriter"]
 

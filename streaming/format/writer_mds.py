@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from streaming.format.writer_checks import check_columns, explain_columns, located
 from streaming.format.destination import Out
 from streaming.format.encodings.mds import (
     Bytes,
@@ -34,6 +33,7 @@ from streaming.format.encodings.mds import (
 from streaming.format.errors import EncodeError
 from streaming.format.layout import header, offset_table
 from streaming.format.writer import JointWriter
+from streaming.format.writer_checks import check_columns, explain_columns, located
 
 __all__ = ["MDSWriter"]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from streaming.format.writer_checks import check_columns, explain_columns, located
 from streaming.format.destination import Out
 from streaming.format.encodings.xsv import _encodings, is_xsv_encoding, xsv_encode
 from streaming.format.errors import EncodeRangeError
 from streaming.format.layout import header, offset_table
 from streaming.format.writer import SplitWriter
+from streaming.format.writer_checks import check_columns, explain_columns, located
 
 __all__ = ["CSVWriter", "TSVWriter", "XSVWriter"]
 
