@@ -19,7 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import BinaryIO, ClassVar
 
-from streaming.storage.errors import NotFound, StoreError, from_connection
+from streaming.storage.errors import NotFound, ObjectChanged, StoreError, from_connection
 
 __all__ = ["CHUNK_BYTES", "Body", "ObjectInfo", "Store", "check_key"]
 
@@ -226,6 +226,10 @@ class Store(ABC):
             raise ValueError(f"{self.url_of(key)}: [{start}, {stop}) is not a range of bytes")
         with self._guard(key):
             body = self._open(key, start, stop, etag)
+        if etag is not None and body.etag is not None and body.etag != etag:
+            body.close()  # A server that does not know If-Match answers with what it has.
+            url = self.url_of(key)
+            raise ObjectChanged(f"{url}: the object has changed since it was first read", url=url)
         return body.bind(self.url_of(key), self._translate)
 
     def get(self, key: str, file: BinaryIO, *, etag: str | None = None) -> int:
@@ -310,7 +314,8 @@ class Store(ABC):
         """
         if prefix:
             check_key(prefix, self.url)
-        keys = self._list(prefix)
+        with self._guard(prefix):
+            keys = self._list(prefix)
         while True:
             with self._guard(prefix):
                 key = next(keys, None)
@@ -339,17 +344,17 @@ class Store(ABC):
     def _stat(self, key: str) -> ObjectInfo:
         """Ask for an object's size and ETag."""
 
-    @abstractmethod
     def _put(self, path: Path, size: int, key: str) -> None:
         """Upload a file of that many bytes, verify it, let it appear at once."""
+        raise self._cannot("be written to")
 
-    @abstractmethod
     def _list(self, prefix: str) -> Iterator[str]:
         """Yield the keys that begin with a prefix."""
+        raise self._cannot("be listed")
 
-    @abstractmethod
     def _delete(self, key: str) -> None:
         """Remove an object, or do nothing if there is none."""
+        raise self._cannot("be written to")
 
     def _check(self) -> None:
         """See that the bucket is there; by listing it, unless there is something better."""
@@ -359,6 +364,9 @@ class Store(ABC):
     def _error(self, exc: BaseException, url: str) -> StoreError | None:
         """What one of the client's exceptions means; None leaves it to the shared table."""
         return None
+
+    def _cannot(self, what: str) -> StoreError:
+        return StoreError(f"{self.url}: {type(self).__name__} can't {what}", url=self.url)
 
     def _translate(self, exc: BaseException, url: str) -> StoreError | None:
         return self._error(exc, url) or from_connection(exc, url)

@@ -7,6 +7,7 @@ and never in a store, which so can be pickled, copied and forked freely.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import os
 import threading
@@ -41,6 +42,22 @@ def shared_client(options: Hashable, make: Callable[[], Any]) -> Any:
             if client is None:
                 client = _clients[name] = make()
     return client
+
+
+def environment_token(*prefixes: str) -> str:
+    """A token of the environment variables that a client reads by itself.
+
+    Part of `shared_client`'s options, so that a changed environment makes a new client; a hash,
+    because a store is pickled with it and the variables may hold secrets.
+
+    Args:
+        prefixes: What the variables' names begin with.
+
+    Returns:
+        A hexadecimal string.
+    """
+    found = sorted(item for item in os.environ.items() if item[0].startswith(prefixes))
+    return hashlib.blake2s(repr(found).encode()).hexdigest()
 
 
 def _after_fork() -> None:
