@@ -8,18 +8,20 @@ from typing import Any
 
 from streaming.format.compression import is_compression
 from streaming.format.errors import FormatError
-from streaming.format.info import FileInfo
 
 __all__ = [
     "FILE_FIELDS",
     "VERSION",
     "check_basename",
     "check_config",
+    "check_file",
     "check_files",
     "check_samples",
     "check_schema",
-    "file_info",
 ]
+
+FileRow = tuple[str, int, dict[str, str]]
+"""A file's basename, bytes and hashes."""
 
 VERSION = 2
 
@@ -64,8 +66,8 @@ def _unsafe(name: str) -> str | None:
     return None
 
 
-def file_info(value: Any, limit: int = 1 << 40) -> FileInfo:
-    """Make what the index says of a file into a FileInfo.
+def check_file(value: Any, limit: int) -> FileRow:
+    """Return what the index says of a file: basename, bytes, hashes.
 
     Args:
         value: The index's object.
@@ -82,9 +84,9 @@ def file_info(value: Any, limit: int = 1 << 40) -> FileInfo:
         raise FormatError(f"{err.args[0]} is missing") from None
     if type(size) is not int or not 0 <= size < limit:
         raise FormatError(f"bytes must be an integer from 0 to {limit - 1}, got {size!r}")
-    if type(hashes) is not dict or any(type(digest) is not str for digest in hashes.values()):
+    if type(hashes) is not dict or (hashes and set(map(type, hashes.values())) != {str}):
         raise FormatError(f"hashes must map algorithms to hex digests, got {hashes!r}")
-    return FileInfo(check_basename(name), size, hashes)
+    return check_basename(name), size, hashes
 
 
 def check_samples(value: Any) -> int:
@@ -207,7 +209,7 @@ def check_config(obj: Any, formats: tuple[str, ...]) -> dict[str, Any]:
 
 def check_files(
     schema: dict[str, Any], samples: int, files: dict[str, Any]
-) -> list[FileInfo | None]:
+) -> list[FileRow | None]:
     """Return a shard's files, in the order of ``FILE_FIELDS`` of its format, checked.
 
     Args:
@@ -218,23 +220,25 @@ def check_files(
     Raises:
         FormatError: A file is missing, or is described wrongly.
     """
-    found: list[FileInfo | None] = []
-    for field in FILE_FIELDS[schema["format"]]:
+    found: list[FileRow | None] = []
+    fields = FILE_FIELDS[schema["format"]]
+    compression = schema["compression"]
+    for field in fields:
         if field not in files:
             raise FormatError(f"{field} is missing")
         value = files[field]
         try:
             if field[0] == "z":
-                _check_zip(schema["compression"], value)
-            # Offsets into the samples' file have 32 bits.
-            limit = 1 << 32 if field == "raw_data" else 1 << 40
-            found.append(None if field[0] == "z" and value is None else file_info(value, limit))
+                _check_zip(compression, value)
+                found.append(None if value is None else check_file(value, 1 << 40))
+            else:
+                # Offsets into the samples' file have 32 bits.
+                found.append(check_file(value, 1 << 32 if field == "raw_data" else 1 << 40))
         except FormatError as err:
             raise FormatError(f"{field}: {err}") from None
     table = found[0]
-    if table is not None and table.bytes < 4 * (samples + 2):
+    if table is not None and table[1] < 4 * (samples + 2):
         raise FormatError(
-            f"{FILE_FIELDS[schema['format']][0]}: bytes is {table.bytes}, too few for the offsets "
-            f"of {samples} samples"
+            f"{fields[0]}: bytes is {table[1]}, too few for the offsets of {samples} samples"
         )
     return found

@@ -1,4 +1,4 @@
-"""Columns of strings that are nearly arithmetic, as an index has them: names and hex digests."""
+"""An index's files as columns: names that count up, sizes, digests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from itertools import chain
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Digests", "Names"]
+from streaming.format.info import FileInfo
+
+__all__ = ["Digests", "FileColumn", "Names"]
 
 # The longest run of digits in a name, the last if there are several, counts the shards.
 _DIGITS = re.compile(r"\d+", re.ASCII)
@@ -84,36 +86,57 @@ _HEX = frozenset("0123456789abcdef")
 class Digests:
     """A list of dictionaries from hash algorithm to hex digest.
 
-    Args:
-        digests: The dictionaries; None where there is no file.
+    While it grows it holds no dictionaries, which by the million would keep Python's garbage
+    collector busy, as long as all have the same algorithms.
 
     Example:
-        >>> Digests([{"md5": "00ff"}, {"md5": "1234"}])[1]
+        >>> digests = Digests()
+        >>> digests.append({"md5": "00ff"})
+        >>> digests.append({"md5": "1234"})
+        >>> digests.pack()
+        >>> digests[1]
         {'md5': '1234'}
     """
 
-    def __init__(self, digests: Sequence[dict[str, str] | None]) -> None:
-        self._packed: dict[str, NDArray[np.uint8]] | None = None
+    def __init__(self) -> None:
+        self._len = 0
+        self._columns: dict[str, list[str]] = {}
+        self._packed: dict[str, NDArray[np.uint8]] = {}
         self._plain: list[dict[str, str]] | None = None
-        algos = list(digests[0] or ()) if digests else []
-        if all(found is not None and list(found) == algos for found in digests):
-            columns = {algo: _pack([d[algo] for d in digests if d]) for algo in algos}
-            packed = {algo: column for algo, column in columns.items() if column is not None}
-            if len(packed) == len(columns):
-                self._packed = packed
-        elif not any(digests):
-            self._packed = {}
-        if self._packed is None:
-            self._plain = [found or {} for found in digests]
+
+    def append(self, digests: dict[str, str]) -> None:
+        """Add a dictionary."""
+        if not self._len:
+            self._columns = {algo: [] for algo in digests}
+        if self._plain is None and digests.keys() != self._columns.keys():
+            self._plain = [self[at] for at in range(self._len)]
+        self._len += 1
+        if self._plain is not None:
+            self._plain.append(dict(digests))
+        else:
+            for algo, column in self._columns.items():
+                column.append(digests[algo])
+
+    def pack(self) -> None:
+        """Keep what is regular in less space; nothing can be added after it."""
+        if self._plain is not None:
+            self._columns = {}
+        for algo, column in list(self._columns.items()):
+            packed = _pack(column)
+            if packed is not None:
+                self._packed[algo] = packed
+                self._columns[algo] = []
 
     def __getitem__(self, at: int) -> dict[str, str]:
         if self._plain is not None:
             return dict(self._plain[at])
-        assert self._packed is not None
-        return {algo: column[at].tobytes().hex() for algo, column in self._packed.items()}
+        return {
+            algo: self._packed[algo][at].tobytes().hex() if algo in self._packed else column[at]
+            for algo, column in self._columns.items()
+        }
 
 
-def _pack(digests: Sequence[str]) -> NDArray[np.uint8] | None:
+def _pack(digests: list[str]) -> NDArray[np.uint8] | None:
     """Return hex digests of one length as rows of bytes, or None if they are anything else."""
     length = len(digests[0])
     if length % 2 or any(len(digest) != length for digest in digests):
@@ -121,3 +144,37 @@ def _pack(digests: Sequence[str]) -> NDArray[np.uint8] | None:
     if not _HEX.issuperset(chain.from_iterable(digests)):
         return None
     return np.frombuffer(bytes.fromhex("".join(digests)), np.uint8).reshape(len(digests), -1)
+
+
+class FileColumn:
+    """One file of each shard, such as the raw one. It is filled, then packed, then read."""
+
+    bytes: NDArray[np.int64]
+    """Sizes in bytes, 0 where there is no file."""
+
+    def __init__(self) -> None:
+        self._listed: list[str | None] = []
+        self._sizes: list[int] = []
+        self._digests = Digests()
+
+    def __len__(self) -> int:
+        return len(self._listed)
+
+    def append(self, name: str | None, size: int, digests: dict[str, str]) -> None:
+        """Add a file; None as its name if the shard has none."""
+        self._listed.append(name)
+        self._sizes.append(size)
+        self._digests.append(digests)
+
+    def pack(self) -> None:
+        """End the filling."""
+        self.bytes = np.array(self._sizes, np.int64)
+        self._names = Names(self._listed)
+        self._digests.pack()
+        self._listed, self._sizes = [], []
+
+    def __getitem__(self, at: int) -> FileInfo | None:
+        name = self._names[at]
+        if name is None:
+            return None
+        return FileInfo(name, int(self.bytes[at]), self._digests[at])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import Any, NoReturn
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,10 +16,11 @@ from streaming.format.checks import (
     check_samples,
     check_schema,
 )
-from streaming.format.columns import Digests, Names
+from streaming.format.columns import FileColumn
 from streaming.format.encodings.mds import is_mds_encoding_safe
 from streaming.format.errors import FormatError
 from streaming.format.info import FileInfo
+from streaming.format.json_stream import json_members
 from streaming.format.reader import Reader
 from streaming.format.readers import READERS
 
@@ -65,18 +67,21 @@ class Index:
     schemas: list[dict[str, Any]]
     """What shards have in common: their JSON without samples and files, each kind once."""
 
-    def __init__(self, shards: list[Any], source: str) -> None:
-        parsed = _Parser(shards, source)
+    def __init__(self, shards: Iterable[Any], source: str) -> None:
+        parser = _Parser(source)
+        for shard in shards:
+            parser.add(shard)
         self.source = source
-        self.schemas = parsed.schemas
-        self._schema_of = np.array(parsed.schema_of, np.min_scalar_type(len(parsed.schemas)))
-        self.samples = np.array(parsed.samples, np.int64)
+        self.schemas = parser.schemas
+        self._schema_of = np.array(parser.schema_of, np.min_scalar_type(len(parser.schemas)))
+        self.samples = np.array(parser.samples, np.int64)
         self.offsets = np.concatenate(([0], np.cumsum(self.samples))).astype(np.int64)
-        self._names = {slot: Names(parsed.names[slot]) for slot in _SLOTS}
-        self._bytes = {slot: np.array(parsed.bytes[slot], np.int64) for slot in _SLOTS}
-        self._digests = {slot: Digests(parsed.digests[slot]) for slot in _SLOTS}
-        self.raw_bytes = self._bytes["raw_meta"] + self._bytes["raw_data"]
-        self.zip_bytes = self._bytes["zip_meta"] + self._bytes["zip_data"]
+        self._files = parser.finish()
+        none = np.zeros(len(self.samples), np.int64)
+        self.raw_bytes, self.zip_bytes = (
+            sum((col.bytes for slot, col in self._files.items() if slot[0] == kind), none)
+            for kind in "rz"
+        )
 
     @classmethod
     def parse(cls, data: bytes | str, source: str) -> Index:
@@ -90,25 +95,28 @@ class Index:
             FormatError: Something in it is wrong; the message names ``source``, the shard's number
                 and the field.
         """
-
-        def no_constant(name: str) -> NoReturn:
-            raise ValueError(f"{name} is not a number of JSON")
-
         try:
             text = data if isinstance(data, str) else str(data, "utf-8")
-            obj = json.loads(text, parse_constant=no_constant)
+            members: dict[str, Any] = {}
+            index: Index | None = None
+            for name, value in json_members(text, "shards"):
+                if isinstance(value, Iterator):
+                    index = cls(value, source)
+                else:
+                    members[name] = value
+        except FormatError:
+            raise
         except (ValueError, RecursionError) as err:
-            raise FormatError(f"{source}: not a JSON file: {err}") from None
-        if not isinstance(obj, dict) or "shards" not in obj or "version" not in obj:
-            raise FormatError(f"{source}: must be an object with version and shards")
-        if type(obj["version"]) is not int or obj["version"] != VERSION:
+            raise FormatError(f"{source}: not a JSON object: {err}") from None
+        version = members.get("version")
+        if type(version) is not int or version != VERSION:
             raise FormatError(
-                f"{source}: version must be {VERSION}, got {obj['version']!r}; a later release may "
-                f"be needed to read it"
+                f"{source}: version must be {VERSION}, got {version!r}; a later release of this "
+                f"library may be needed to read it"
             )
-        if not isinstance(obj["shards"], list):
+        if index is None:
             raise FormatError(f"{source}: shards must be a list")
-        return cls(obj["shards"], source)
+        return index
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -122,10 +130,8 @@ class Index:
         return self.schemas[int(self._schema_of[shard])]
 
     def _info(self, slot: str, shard: int) -> FileInfo | None:
-        name = self._names[slot][shard]
-        if name is None:
-            return None
-        return FileInfo(name, int(self._bytes[slot][shard]), self._digests[slot][shard])
+        column = self._files.get(slot)
+        return None if column is None else column[shard]
 
     def files(self, shard: int) -> list[tuple[FileInfo, FileInfo | None]]:
         """Return a shard's files, each raw and compressed; the one with the samples is last."""
@@ -200,55 +206,61 @@ class Index:
 
 
 class _Parser:
-    """Takes the shards' objects apart into lists, one for each column."""
+    """Takes the shards' objects apart into columns."""
 
-    def __init__(self, shards: list[Any], source: str) -> None:
+    def __init__(self, source: str) -> None:
         self.samples: list[int] = []
         self.schemas: list[dict[str, Any]] = []
         self.schema_of: list[int] = []
-        self.names: dict[str, list[str | None]] = {slot: [] for slot in _SLOTS}
-        self.bytes: dict[str, list[int]] = {slot: [] for slot in _SLOTS}
-        self.digests: dict[str, list[dict[str, str] | None]] = {slot: [] for slot in _SLOTS}
+        self.files: dict[str, FileColumn] = {}
+        self._source = source
         self._known: dict[str, int] = {}
-        self._last: dict[str, Any] | None = None
-        for number, shard in enumerate(shards):
-            try:
-                self._add(shard)
-            except FormatError as err:
-                raise FormatError(f"{source}: shard {number}: {err}") from None
+        self._last: dict[str, Any] = {}
+
+    def add(self, shard: Any) -> None:
+        """Take in the next shard."""
+        try:
+            self._add(shard)
+        except FormatError as err:
+            raise FormatError(f"{self._source}: shard {len(self.samples)}: {err}") from None
 
     def _add(self, shard: Any) -> None:
         if type(shard) is not dict:
             raise FormatError(f"must be an object, got {shard!r}")
-        schema = dict(shard)
-        if "samples" not in schema:
-            raise FormatError("samples is missing")
-        samples = check_samples(schema.pop("samples"))
+        schema = shard.copy()
+        samples = check_samples(schema.pop("samples", None))
         files = {slot: schema.pop(slot) for slot in _SLOTS if slot in schema}
-        if schema != self._last:
-            self._new_schema(schema)
-        else:
-            self.schema_of.append(self.schema_of[-1])
+        number = self.schema_of[-1] if schema == self._last else self._schema_number(schema)
+        fields = FILE_FIELDS[schema["format"]]
+        rows = check_files(schema, samples, files)
+        for slot in files:
+            if slot not in fields and files[slot] is not None:
+                raise FormatError(f"{slot} has no place in format {schema['format']}")
+        for slot, row in zip(fields, rows, strict=True):
+            column = self.files.get(slot) or self.files.setdefault(slot, FileColumn())
+            self._fill_up(column)
+            column.append(*(row or (None, 0, {})))
+        self._last = schema
+        self.schema_of.append(number)
         self.samples.append(samples)
-        self._add_files(self._last or schema, samples, files)
 
-    def _new_schema(self, schema: dict[str, Any]) -> None:
+    def _schema_number(self, schema: dict[str, Any]) -> int:
         key = json.dumps(schema, sort_keys=True)
         number = self._known.get(key)
         if number is None:
             check_schema(schema)
             number = self._known[key] = len(self.schemas)
             self.schemas.append(schema)
-        self.schema_of.append(number)
-        self._last = schema
+        return number
 
-    def _add_files(self, schema: dict[str, Any], samples: int, files: dict[str, Any]) -> None:
-        fields = FILE_FIELDS[schema["format"]]
-        infos = dict(zip(fields, check_files(schema, samples, files), strict=True))
-        for slot in _SLOTS:
-            info = infos.get(slot)
-            if info is None and files.get(slot) is not None:
-                raise FormatError(f"{slot} has no place in format {schema['format']}")
-            self.names[slot].append(None if info is None else info.basename)
-            self.bytes[slot].append(0 if info is None else info.bytes)
-            self.digests[slot].append(None if info is None else info.hashes)
+    def _fill_up(self, column: FileColumn) -> None:
+        """Say that the shards since the column's last one had no such file."""
+        while len(column) < len(self.samples):
+            column.append(None, 0, {})
+
+    def finish(self) -> dict[str, FileColumn]:
+        """Return each file that any shard has, by its field's name."""
+        for column in self.files.values():
+            self._fill_up(column)
+            column.pack()
+        return self.files

@@ -1,0 +1,5 @@
+"""`Array`, under its old import path."""
+
+from streaming.format.array import Array
+
+__all__ = ["Array"]
