@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from streaming.format.reader import Reader
     from streaming.format.readers import reader_from_json
     from streaming.format.shards import ShardList
-    from streaming.format.writer import Writer
+    from streaming.format.writer import JointWriter, SplitWriter, WriteError, Writer
+    from streaming.format.writer_checks import ColumnError
     from streaming.format.writer_json import JSONWriter
     from streaming.format.writer_mds import MDSWriter
     from streaming.format.writer_xsv import CSVWriter, TSVWriter, XSVWriter
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = [
     "CSVReader",
     "CSVWriter",
+    "ColumnError",
     "CorruptShardError",
     "EncodeError",
     "EncodeRangeError",
@@ -40,13 +42,16 @@ __all__ = [
     "Index",
     "JSONReader",
     "JSONWriter",
+    "JointWriter",
     "MDSReader",
     "MDSWriter",
     "MissingExtraError",
     "Reader",
     "ShardList",
+    "SplitWriter",
     "TSVReader",
     "TSVWriter",
+    "WriteError",
     "Writer",
     "XSVReader",
     "XSVWriter",
@@ -77,7 +82,8 @@ __getattr__, __dir__ = lazy_names(
         "streaming.format.reader": ["Reader"],
         "streaming.format.readers": ["reader_from_json"],
         "streaming.format.shards": ["ShardList"],
-        "streaming.format.writer": ["Writer"],
+        "streaming.format.writer": ["JointWriter", "SplitWriter", "WriteError", "Writer"],
+        "streaming.format.writer_checks": ["ColumnError"],
         "streaming.format.writer_json": ["JSONWriter"],
         "streaming.format.writer_mds": ["MDSWriter"],
         "streaming.format.writer_xsv": ["CSVWriter", "TSVWriter", "XSVWriter"],
