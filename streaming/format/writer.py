@@ -225,8 +225,9 @@ class Writer(ABC):
         self._finished = True
 
     def cancel_future_jobs(self) -> None:
-        """Call off what has not begun in the background; the data set can't be finished then."""
-        self._pipeline.cancel(RuntimeError("cancel_future_jobs() was called"))
+        """Call off the uploads that have not begun; what is uploaded can't be finished then."""
+        if self.remote is not None:
+            self._pipeline.cancel(RuntimeError("cancel_future_jobs() was called"))
 
     def exception_callback(self, future: Future[Any]) -> None:
         """Call everything off if a future has failed.
