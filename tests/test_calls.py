@@ -1,0 +1,127 @@
+"""Every public name is called, and gives what it gives in mosaicml-streaming 0.13.
+
+The calls and how they were recorded: `tests/conformance/calls` and `record_calls.py` beside it.
+"""
+
+import inspect
+import json
+import sys
+import threading
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+import pytest
+
+from tests.conformance.calls import SCENARIOS, encode, scenario_of
+from tests.conformance_data import CONFORMANCE
+from tests.public_names import RECORDED, resolve
+
+GIVEN: dict[str, Any] = json.loads((CONFORMANCE / "calls.json").read_text())
+
+NOT_RECORDED = {
+    "DBFSDownloader": "the client needs Databricks' package there, which was not installed",
+    "DatabricksUnityCatalogDownloader": "the same",
+}
+
+NOT_CALLED: dict[str, str] = {}
+"""Methods that no scenario calls, and where they are called instead."""
+
+DIFFERENT: dict[str, dict[str, str]] = {}
+"""Where ours gives something else, by the path to it in the result, and why that is right."""
+
+NAMES = [*RECORDED, *(key for key in SCENARIOS if key.startswith("streaming."))]
+
+
+@pytest.fixture(autouse=True)
+def _surroundings(monkeypatch):
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
+
+
+def differences(recorded: Any, ours: Any, path: str = "") -> dict[str, str]:
+    """The places where two encoded values differ, and how."""
+    if isinstance(recorded, dict) and isinstance(ours, dict) and recorded.keys() == ours.keys():
+        pairs = [(key, recorded[key], ours[key]) for key in recorded]
+    elif isinstance(recorded, list) and isinstance(ours, list) and len(recorded) == len(ours):
+        pairs = [(at, *both) for at, both in enumerate(zip(recorded, ours, strict=True))]
+    else:
+        same = type(recorded) is type(ours) and recorded == ours
+        return {} if same else {path: f"{json.dumps(recorded)} -> {json.dumps(ours)}"[:2000]}
+    found: dict[str, str] = {}
+    for key, one, other in pairs:
+        if key == "raises":  # whoever catches the exception there has to catch ours
+            if one[0] not in other:
+                found[f"{path}/raises"] = f"{one[0]} -> {other}"
+        else:
+            found |= differences(one, other, f"{path}/{key}")
+    return found
+
+
+def profiled(run: Any, *args: Any) -> tuple[Any, set[CodeType]]:
+    """A call's result, and the code of every function called meanwhile, in any thread."""
+    codes: set[CodeType] = set()
+
+    def note(frame: Any, event: str, arg: Any) -> None:
+        if event == "call":
+            codes.add(frame.f_code)
+
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        return run(*args), codes
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+
+
+def code_of(function: Any) -> CodeType | None:
+    function = inspect.unwrap(getattr(function, "__func__", function))
+    return getattr(function, "__code__", None)
+
+
+def parts(name: str) -> dict[str, Any]:
+    """The function, or the class's constructor, methods and properties, that have to be called."""
+    record, found = RECORDED.get(name, {}), resolve(name)
+    short = name.rpartition(".")[2]
+    if not isinstance(found, type):
+        return {short: found}
+    methods = {f"{short}.{m}": getattr(found, m) for m in record.get("methods", ())}
+    for attribute in record.get("properties", ()):
+        methods[f"{short}.{attribute}"] = inspect.getattr_static(found, attribute).fget
+    concrete = {k: m for k, m in methods.items() if not getattr(m, "__isabstractmethod__", False)}
+    return {short: found.__init__, **concrete}
+
+
+def first_home(name: str) -> str:
+    """The first path under which the recorded names have the same thing."""
+    found = resolve(name)
+    short = name.rpartition(".")[2]
+    return next(n for n in NAMES if n.rpartition(".")[2] == short and resolve(n) is found)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("name", NAMES)
+def test_call(name: str, tmp_path: Path) -> None:
+    if first_home(name) != name:
+        return  # the same object by another path
+    key = scenario_of(name)
+    assert key is not None, f"nothing calls {name}"
+    result, codes = profiled(SCENARIOS[key], resolve(name), tmp_path)
+    if key in NOT_RECORDED:
+        assert key not in GIVEN
+    else:
+        found = differences(GIVEN[key], encode(result))
+        expected = DIFFERENT.get(name.rpartition(".")[2], {})
+        assert found.keys() == expected.keys(), "\n".join(f"{k}: {v}" for k, v in found.items())
+    called = {label: code_of(f) in codes for label, f in parts(name).items() if code_of(f)}
+    uncalled = {label for label, yes in called.items() if not yes}
+    assert uncalled == {label for label in called if label in NOT_CALLED}
+
+
+def test_nothing_is_left_out() -> None:
+    assert [name for name in RECORDED if scenario_of(name) is None] == []
+    used = {scenario_of(name) for name in NAMES}
+    assert sorted(set(SCENARIOS) - used) == []
+    assert sorted(GIVEN) == sorted(set(SCENARIOS) - set(NOT_RECORDED))
