@@ -192,7 +192,7 @@ class HFStore(Store):
         upload = _Upload(path, size, self.prefix + key, digest.hexdigest())
         if self._goes_into_git(upload, sample):
             content = base64.b64encode(path.read_bytes()).decode()
-            value = {"path": upload.name, "encoding": "base64", "content": content}
+            value: dict[str, Any] = {"path": upload.name, "encoding": "base64", "content": content}
             self._commit(f"Upload {upload.name}", "file", value)
         else:
             self._put_large(upload)
@@ -222,9 +222,9 @@ class HFStore(Store):
     def _put_large(self, upload: _Upload) -> None:
         """Upload by Git LFS's batch API, in one piece: the Hub takes up to 5 GB so."""
         url = f"{self._endpoint}/datasets/{self.repository}.git/info/lfs/objects/batch"
-        named = {"oid": upload.sha256, "size": upload.size}
+        named: dict[str, Any] = {"oid": upload.sha256, "size": upload.size}
         headers = {**self._headers(), "Accept": _LFS, "Content-Type": _LFS}
-        asked = {
+        asked: dict[str, Any] = {
             "operation": "upload",
             "transfers": ["basic"],
             "hash_algo": "sha256",

@@ -28,12 +28,12 @@ _BUILT_IN: dict[str, str] = {
     "s3": "streaming.storage.s3:S3Store",
     "http": "streaming.storage.web:HTTPStore",
     "https": "streaming.storage.web:HTTPStore",
-    "gs": "streaming.storage.gcs:GCSStore",
+    "gs": "streaming.storage.gcs:gcs_store",
     "oci": "streaming.storage.oci:OCIStore",
     "azure": "streaming.storage.azure:AzureStore",
     "azure-dl": "streaming.storage.azure:AzureDataLakeStore",
     "hf": "streaming.storage.hf:HFStore",
-    "dbfs": "streaming.storage.databricks:DatabricksStore",
+    "dbfs": "streaming.storage.databricks:databricks_store",
     "sftp": "streaming.storage.sftp:SFTPStore",
     "alipan": "streaming.storage.alipan:AlipanStore",
 }
@@ -67,13 +67,13 @@ def register_store(scheme: str, factory: StoreFactory | str) -> None:
 
 
 def register_resolver(resolve: Callable[[str], StoreFactory | None]) -> None:
-    """Let a function be asked for a scheme's factory before the built-in ones are.
+    """Let a function be asked for a URL's factory before the built-in ones are.
 
     For registries that live elsewhere (the custom downloaders of `streaming.base.storage`), which
     this room must not know.
 
     Args:
-        resolve: Gives the factory for a scheme, or None.
+        resolve: Gives the factory for a URL, or None.
     """
     _resolvers.append(resolve)
 
@@ -109,15 +109,29 @@ def store_for(
         ValueError: s3://bucket/train: there is no storage option 'regoin'; did you mean 'region'?
     """
     text = os.fspath(url)
-    factory = _factory(scheme_of(text), text)
+    factory = factory_for(text)
     _check_options(factory, storage_options, text)
     return factory(text, timeout_s=timeout_s, **storage_options)
 
 
-def _factory(scheme: str, url: str) -> StoreFactory:
+def factory_for(url: str, *, resolve: bool = True) -> StoreFactory:
+    """What makes the store at a URL.
+
+    Args:
+        url: The URL.
+        resolve: Whether the functions given to `register_resolver` are asked; they themselves,
+            and what they made, must not ask each other for ever.
+
+    Returns:
+        The factory.
+
+    Raises:
+        UnknownScheme: If none is registered for the URL's scheme.
+    """
+    scheme = scheme_of(url)
     found = _registered.get(scheme)
-    for resolve in _resolvers:
-        found = found or resolve(scheme)
+    for ask in _resolvers if resolve else ():
+        found = found or ask(url)
     found = found or _BUILT_IN.get(scheme)
     if found is None:
         for point in entry_points(group=ENTRY_POINT_GROUP, name=scheme):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -92,10 +92,11 @@ class Rest:
         url: str,
         headers: Mapping[str, str],
         *,
-        body: bytes | None = None,
+        body: bytes | Iterable[bytes] | None = None,
         file: Path | None = None,
         size: int = 0,
         fine: tuple[int, ...] = (200, 201, 204, 206),
+        redirects: int = 0,
     ) -> BaseHTTPResponse:
         """Make one request; the answer's body is still to be read.
 
@@ -103,10 +104,11 @@ class Rest:
             method: GET, PUT, …
             url: Where to.
             headers: Header fields.
-            body: What to send.
+            body: What to send; in pieces only together with a Content-Length among the headers.
             file: Or a file to send, of
             size: that many bytes.
             fine: Statuses that are an answer.
+            redirects: How many to follow; an Authorization header does not go to another host.
 
         Returns:
             urllib3's response. Read it to its end, or close it.
@@ -123,7 +125,13 @@ class Rest:
                 content = stack.enter_context(open(file, "rb"))
                 sent = {**headers, "Content-Length": str(size)}
             answer: BaseHTTPResponse = pool.request(
-                method, url, body=content, headers=sent, redirect=False, preload_content=False
+                method,
+                url,
+                body=content,
+                headers=sent,
+                retries=_only_redirects(redirects) if redirects else False,
+                redirect=bool(redirects),
+                preload_content=False,
             )
         if answer.status not in fine:
             said = answer.read(_SAID_BYTES, decode_content=True).decode("utf-8", "replace")
@@ -171,7 +179,7 @@ def body_of(
         url: The object's URL, for the error.
 
     Returns:
-        The body; its `close` ends a read that another thread is stuck in.
+        The body.
 
     Raises:
         StoreError: If a range was asked for and the whole object comes.
@@ -180,20 +188,13 @@ def body_of(
         answer.close()
         raise StoreError(f"{url}: a range was asked for, but all bytes came", url=url)
     length = answer.headers.get("content-length")
-    chunks: Iterator[bytes] = answer.stream(CHUNK_BYTES, decode_content=False)
     return Body(
-        chunks,
+        answer.stream(CHUNK_BYTES, decode_content=False),
         length=None if length is None else int(length),
         etag=etag,
-        close=lambda: _give_back(answer),
+        close=answer.close,
+        interrupt=answer.shutdown,
     )
-
-
-def _give_back(answer: BaseHTTPResponse) -> None:
-    # Closing would wait for whoever is reading; to shut the socket down makes that read return.
-    with contextlib.suppress(Exception):
-        answer.shutdown()
-    answer.close()
 
 
 def range_header(start: int, stop: int | None) -> dict[str, str]:
@@ -224,6 +225,21 @@ def _proxy_for(scheme: str, host: str) -> str | None:
 
     proxy = getproxies().get(scheme)
     return None if proxy is None or proxy_bypass(host) else proxy
+
+
+def _only_redirects(count: int) -> Any:
+    """What tells urllib3 to repeat nothing but requests that are sent elsewhere."""
+    import urllib3
+
+    return urllib3.Retry(
+        total=None,
+        connect=0,
+        read=0,
+        status=0,
+        other=0,
+        redirect=count,
+        respect_retry_after_header=False,
+    )
 
 
 def _make_pool(options: Rest, proxy: str | None) -> Any:

@@ -11,8 +11,10 @@ import io
 import multiprocessing
 import os
 import pickle
+import socket
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -40,6 +42,17 @@ def get(store: Store, key: str, **options: Any) -> bytes:
     file = io.BytesIO()
     assert store.get(key, file, **options) == len(file.getvalue())
     return file.getvalue()
+
+
+def wait_until_it_reads(thread: threading.Thread) -> None:
+    """Wait until a thread is within a socket's read."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        frame = sys._current_frames().get(thread.ident or 0)
+        if frame is not None and frame.f_code.co_filename == socket.__file__:
+            return
+        time.sleep(0.005)
+    raise TimeoutError("the thread did not come to read")
 
 
 def _read_in_child(store: Store, key: str, pipe: Any) -> None:
@@ -280,9 +293,9 @@ class HTTPContract(StoreContract):
                 stuck.append(error)
             failed.set()
 
-        reader = threading.Thread(target=read)
+        reader = threading.Thread(target=read, daemon=True)
         reader.start()
-        proxy.wait_for(lambda: any(seen.sent >= 100_000 for seen in proxy.seen))
+        wait_until_it_reads(reader)
         body.close()
         assert failed.wait(10)
         reader.join(10)
