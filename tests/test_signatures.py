@@ -15,6 +15,7 @@ READY = (
 """What the ready data sets take, since they take every argument of StreamingDataset."""
 
 ADDED: dict[str, tuple[str, ...]] = {
+    "Stream": ("storage_options",),
     "StreamingADE20K": READY,
     "StreamingADE20K.get_item": ("retry",),
     "StreamingC4": READY,
@@ -36,6 +37,7 @@ ADDED: dict[str, tuple[str, ...]] = {
     "StreamingPile.get_item": ("retry",),
     "StreamingVisionDataset": READY,
     "StreamingVisionDataset.get_item": ("retry",),
+    "decompress": ("max_bytes",),
 }
 """Every parameter that ours has and the recorded signature has not."""
 

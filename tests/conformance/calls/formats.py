@@ -243,7 +243,10 @@ def abstract_encoding(cls: Any, folder: Path) -> Any:
 
 def _text_encoding(good: list[Any], bad: Any, cls: Any, folder: Path) -> Any:
     coder = cls()
-    return [[outcome(getattr(coder, m), v) for v in [*good, bad]] for m in ("encode", "decode")]
+    return [
+        [outcome(coder.encode, value) for value in [*good, bad]],
+        [outcome(coder.decode, str(value)) for value in good],
+    ]
 
 
 def _json_encoding(values: list[Any], cls: Any, folder: Path) -> Any:
