@@ -365,7 +365,7 @@ def compress(algo: str | None, data: bytes) -> bytes:
     return data if algo is None else _algorithm(algo).compress(data)
 
 
-def decompress(algo: str | None, data: bytes, max_bytes: int | None = None) -> bytes:
+def decompress(algo: str | None, data: bytes, *, max_bytes: int | None = None) -> bytes:
     """Decompress bytes; with None as algorithm, return them as they are.
 
     Args:

@@ -92,15 +92,15 @@ class JSONReader(SplitReader):
         if not line.endswith(self._end):
             raise CorruptShardError(f"the line does not end with {self.newline!r}: {line[-20:]!r}")
         try:
-            sample = json.loads(str(line[: -len(self._end)], "utf-8"))
+            found = json.loads(str(line[: -len(self._end)], "utf-8"))
         except (ValueError, RecursionError) as err:
             raise CorruptShardError(f"not JSON: {err}") from None
-        if type(sample) is not dict:
-            raise CorruptShardError(f"a JSON {type(sample).__name__}, not an object")
-        missing = self.columns.keys() - sample.keys()
+        if type(found) is not dict:
+            raise CorruptShardError(f"a JSON {type(found).__name__}, not an object")
+        missing = self.columns.keys() - found.keys()
         if missing:
             raise CorruptShardError(f"no value for the columns {', '.join(sorted(missing))}")
-        return sample
+        return {name: value for name, value in found.items() if name in self.columns}
 
     def _names(self) -> Sequence[str]:
         return list(self.columns)

@@ -204,7 +204,7 @@ class Reader(Array, ABC):
         if len(packed) != zipped.bytes:
             raise CorruptShardError(f"{path} has not the {zipped.bytes} bytes that the index says")
         try:
-            data = decompress(self.compression, packed, raw.bytes)
+            data = decompress(self.compression, packed, max_bytes=raw.bytes)
         except FormatError as err:
             raise CorruptShardError(f"{path}: {err}") from err
         if len(data) != raw.bytes:
@@ -322,7 +322,7 @@ class Reader(Array, ABC):
             data, begins, ends = _read_spans(data, begins, ends)
         try:
             return self._columns(data, begins, ends)
-        except FormatError:
+        except (FormatError, UnicodeDecodeError):
             for idx in at.tolist():
                 self.sample(idx)  # the first that is damaged says so itself
             raise

@@ -113,7 +113,8 @@ class MDSSchema:
             ``(len(begins), *shape)``, writable and its own; for each other, the list of values.
 
         Raises:
-            FormatError: Some of the samples are damaged; :meth:`decode` says which and how.
+            FormatError, UnicodeDecodeError: Some of the samples are damaged; :meth:`decode` says
+                which and how.
         """
         count = len(begins)
         at = begins + self._head.size

@@ -135,7 +135,7 @@ class NDArray(Encoding):
             )
         try:
             found: Array[Any] = np.ndarray(shape, dtype.newbyteorder("<"), data, start)
-        except ValueError as err:  # an empty array with absurd dimensions, or too many of them
+        except (ValueError, OverflowError) as err:  # an empty array with absurd dimensions
             raise FormatError(f"ndarray of shape {shape}: {err}") from None
         return found.astype(dtype)
 

@@ -81,20 +81,36 @@ class PIL(Encoding):
         if len(data) < 12:
             raise FormatError(f"a pil image is cut off after {len(data)} bytes")
         width, height, length = (int(n) for n in np.frombuffer(data, _U32, 3))
-        pixels = data[12 + length :]
-        # No mode packs more than 8 pixels in a byte: the size is plausible before it is allocated.
-        if length > 16 or (width + 7) // 8 * height > len(pixels):
-            raise FormatError(
-                f"a pil image of {width} by {height} pixels cannot have {len(pixels)} bytes"
-            )
         try:
             mode = str(data[12 : 12 + length], "ascii")
+            needed = _pixel_bytes(mode, width, height)
+        except (ValueError, KeyError):
+            raise FormatError(f"a pil image cannot have the mode {data[12:28]!r}") from None
+        pixels = data[12 + length :]
+        # Compared before an image of this size is allocated.
+        if len(pixels) != needed:
+            raise FormatError(
+                f"a pil image of mode {mode} with {width} by {height} pixels takes {needed} bytes "
+                f"for them, got {len(pixels)}"
+            )
+        try:
             image = _pillow().new(mode, (width, height))
-            if width and height:
+            if needed:
                 image.frombytes(bytes(pixels))
-        except (ValueError, KeyError, SystemError, OSError) as err:
+        except (ValueError, OverflowError, OSError, MemoryError) as err:
             raise FormatError(f"not a pil image: {err}") from err
         return image  # type: ignore[no-any-return]
+
+
+def _pixel_bytes(mode: str, width: int, height: int) -> int:
+    """Return the bytes of an image's raw pixels; rows of single bits are padded to bytes."""
+    _pillow()
+    from PIL import ImageMode
+
+    if mode == "1":
+        return (width + 7) // 8 * height
+    form = ImageMode.getmode(mode)
+    return width * height * len(form.bands) * np.dtype(form.typestr).itemsize
 
 
 def _untouched_file(image: Image) -> bytes | None:

@@ -25,7 +25,7 @@ class Bytes(Encoding):
     def encode(self, obj: bytes) -> bytes:
         """Return the bytes."""
         check_type(obj, bytes)
-        return obj
+        return bytes(obj)
 
     def decode(self, data: bytes) -> bytes:
         """Return the bytes."""
