@@ -194,10 +194,12 @@ class Destination:
         """
         if self._store is not None:
             self._withdraw(self._store)
-            aside = self.folder / f".{INDEX}.uploading"
-            write_atomically(aside, index)
-            self._put(aside, INDEX)
-            aside.unlink()
+            aside = self.folder / f".{INDEX}.shardstream-upload"
+            try:
+                aside.write_bytes(index)
+                self._put(aside, INDEX)
+            finally:
+                aside.unlink(missing_ok=True)
             self._remove_stale(self._store, names | {INDEX})
             self._show(len(index))
             self._published = True

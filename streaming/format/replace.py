@@ -44,7 +44,7 @@ def write_atomically(path: Path, data: bytes) -> None:
         path: The file. One that is there is replaced.
         data: What it will hold.
     """
-    aside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    aside = path.with_name(f".{path.name}{_MARK}{secrets.token_hex(4)}")
     try:
         with open(aside, "wb") as file:
             file.write(data)
@@ -132,16 +132,25 @@ def remove_dataset(folder: Path) -> list[str]:
         names = os.listdir(folder)
     except FileNotFoundError:
         return []
-    index = folder / INDEX
-    listed = dataset_files(index.read_bytes() if index.is_file() else None)
-    listed |= {name for name in names if is_shard_name(name)}
-    for name in sorted(listed, key=lambda name: (name != INDEX, name)):
+    # Out of the way first, so that nobody reads what is being removed, and gone last, so that an
+    # interrupted removal can be finished. Indexes that were being written count as well.
+    half = f".{INDEX}{_MARK}"
+    with suppress(OSError):
+        os.replace(folder / INDEX, folder / f"{half}old")
+    indexes = [folder / name for name in {*names, f"{half}old"} if name.startswith(half)]
+    listed = {name for name in names if is_shard_name(name)}
+    for index in indexes:
+        with suppress(OSError):
+            listed |= dataset_files(index.read_bytes())
+    for name in sorted(listed, key=len, reverse=True):
         with suppress(OSError):  # absent, or a folder of that name; what is left is returned
             (folder / name).unlink()
-    for name in sorted(listed, key=len, reverse=True):
         with suppress(OSError):
             for parent in list(Path(name).parents)[:-1]:
                 (folder / parent).rmdir()
+    for index in indexes:
+        with suppress(OSError):
+            index.unlink()
     return sorted(os.listdir(folder))
 
 

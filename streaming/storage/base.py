@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import io
 import os
+import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -82,8 +83,9 @@ class Body:
         chunks: The bytes as they come.
         length: How many there will be; None if the store does not say.
         etag: The version of the object that they are of; None if the store has none.
-        close: Gives the connection back, or drops it if bytes are left. May be called by another
-            thread, to give up on a connection that has stalled.
+        close: Gives the connection back, or drops it if bytes are left.
+        interrupt: Ends a read that is under way in another thread (shuts the socket down), where
+            `close` would wait for it.
     """
 
     def __init__(
@@ -93,12 +95,15 @@ class Body:
         length: int | None,
         etag: str | None = None,
         close: Callable[[], object] | None = None,
+        interrupt: Callable[[], object] | None = None,
     ) -> None:
         self.length = length
         self.etag = etag
         self.url = ""
         self._chunks = iter(chunks)
         self._close = close
+        self._interrupt = interrupt
+        self._reading = threading.Lock()
         self._translate: Translate = from_connection
 
     def bind(self, url: str, translate: Translate) -> Body:
@@ -111,7 +116,7 @@ class Body:
         came = 0
         while True:
             # Only the store's own work is guarded: what the consumer raises is not a StoreError.
-            with translated(self.url, self._translate):
+            with translated(self.url, self._translate), self._reading:
                 chunk = next(self._chunks, None)
             if chunk is None:
                 break
@@ -136,10 +141,21 @@ class Body:
         self.close()
 
     def close(self) -> None:
-        """Give the connection back; harmless to repeat."""
-        close, self._close = self._close, None
-        if close is not None:
-            close()
+        """Give the connection back; harmless to repeat.
+
+        From another thread it ends a read that is under way, by a retryable `StoreError` there: a
+        way to give up on a connection that has stalled.
+        """
+        if self._reading.acquire(blocking=False):
+            try:
+                close, self._close = self._close, None
+                if close is not None:
+                    close()
+            finally:
+                self._reading.release()
+        elif self._interrupt is not None:
+            with suppress(Exception):  # It has just ended by itself.
+                self._interrupt()
 
 
 @contextmanager

@@ -193,7 +193,7 @@ def body_of(
         length=None if length is None else int(length),
         etag=etag,
         close=answer.close,
-        interrupt=answer.shutdown,
+        interrupt=lambda: answer.shutdown(),
     )
 
 

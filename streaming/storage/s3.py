@@ -8,7 +8,6 @@ import hashlib
 import logging
 import os
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
@@ -16,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 from streaming.storage.base import CHUNK_BYTES, Body, ObjectInfo, Store
 from streaming.storage.clients import environment_token, shared_client
 from streaming.storage.errors import AccessDenied, NotFound, StoreError
+from streaming.storage.parts import send_parts
 from streaming.storage.retry import RetryPolicy
 from streaming.storage.s3_errors import error_code, s3_error
 
@@ -25,7 +25,6 @@ logger = logging.getLogger(__name__)
 
 MIB = 1 << 20
 MAX_PARTS = 10_000
-PART_THREADS = 4
 
 
 @dataclass(frozen=True)
@@ -171,6 +170,7 @@ class S3Store(Store):
             length=answer["ContentLength"],
             etag=answer.get("ETag"),
             close=stream.close,
+            interrupt=lambda: stream._raw_stream.shutdown(),
         )
 
     def _stat(self, key: str) -> ObjectInfo:
@@ -204,18 +204,24 @@ class S3Store(Store):
     def _put_parts(self, path: Path, size: int, key: str) -> None:
         api, names = self._client.api, self._names(key)
         upload = api.create_multipart_upload(**names, **self._acl, **self._payer)["UploadId"]
-        step = max(self._part_bytes, -(-size // MAX_PARTS))
+
+        def send(number: int, data: bytes) -> dict[str, Any]:
+            digest = hashlib.md5(data, usedforsecurity=False).digest()
+            with self._guard(key):
+                answer = api.upload_part(
+                    **names,
+                    **self._payer,
+                    UploadId=upload,
+                    PartNumber=number,
+                    Body=data,
+                    ContentMD5=base64.b64encode(digest).decode(),
+                )
+            return {"PartNumber": number, "ETag": answer["ETag"]}
+
         try:
-            with ThreadPoolExecutor(PART_THREADS, "streaming-upload") as pool:
-                jobs = [
-                    pool.submit(self._put_part, path, start, step, start // step + 1, key, upload)
-                    for start in range(0, size, step)
-                ]
-                try:
-                    parts = [job.result() for job in jobs]
-                except BaseException:
-                    pool.shutdown(wait=False, cancel_futures=True)
-                    raise
+            step = max(self._part_bytes, -(-size // MAX_PARTS))
+            policy, what = self.part_policy, self.url_of(key)
+            parts = send_parts(path, size, step, send, policy=policy, what=what)
             api.complete_multipart_upload(
                 **names, **self._payer, UploadId=upload, MultipartUpload={"Parts": parts}
             )
@@ -224,32 +230,6 @@ class S3Store(Store):
             with contextlib.suppress(Exception):
                 api.abort_multipart_upload(**names, **self._payer, UploadId=upload)
             raise
-
-    def _put_part(
-        self, path: Path, start: int, step: int, number: int, key: str, upload: str
-    ) -> dict[str, Any]:
-        with open(path, "rb") as file:
-            file.seek(start)
-            data = file.read(step)
-        digest = hashlib.md5(data, usedforsecurity=False).digest()
-
-        def send() -> Any:
-            with self._guard(key):
-                return self._client.api.upload_part(
-                    **self._names(key),
-                    **self._payer,
-                    UploadId=upload,
-                    PartNumber=number,
-                    Body=data,
-                    ContentMD5=base64.b64encode(digest).decode(),
-                )
-
-        try:
-            answer = self.part_policy.call(send, f"uploading part {number} of {self.url_of(key)}")
-        except StoreError as error:
-            error.retryable = False  # It has been retried: the caller's policy need not multiply.
-            raise
-        return {"PartNumber": number, "ETag": answer["ETag"]}
 
     def _verify(self, size: int, key: str) -> None:
         """See that the store has all bytes. It has checked their MD5 itself."""

@@ -6,7 +6,7 @@ import os
 import re
 from urllib.parse import unquote, urlsplit
 
-__all__ = ["is_local", "local_path", "scheme_of"]
+__all__ = ["is_local", "local_path", "scheme_of", "split_url"]
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
 _DRIVE = re.compile(r"/?[A-Za-z]:[/\\]")
@@ -38,6 +38,32 @@ def is_local(url: str | os.PathLike[str]) -> bool:
         [True, True, True, True, False]
     """
     return scheme_of(url) in ("", "file")
+
+
+def split_url(url: str) -> tuple[str, str]:
+    """Take an object's URL apart into a store's root and a key below it.
+
+    Args:
+        url: A URL or path. A web address keeps its query with the root, where `HTTPStore` wants it.
+
+    Returns:
+        The URL of the folder, and the last component.
+
+    Example:
+        >>> split_url("s3://bucket/train/index.json"), split_url("index.json"), split_url("/a")
+        (('s3://bucket/train', 'index.json'), ('.', 'index.json'), ('/', 'a'))
+        >>> split_url("https://host/a%20b/c?token=x")
+        ('https://host/a%20b?token=x', 'c')
+    """
+    scheme = scheme_of(url)
+    if scheme in ("http", "https"):
+        parts = urlsplit(url)
+        folder, _, key = parts.path.rpartition("/")
+        return parts._replace(path=folder).geturl(), unquote(key)
+    if scheme == "":
+        url = url.replace(os.sep, "/")
+    folder, _, key = url.rpartition("/")
+    return folder or ("/" if url.startswith("/") else "."), key
 
 
 def local_path(url: str | os.PathLike[str]) -> str:

@@ -1,0 +1,219 @@
+"""Bring one shard into its directory: download aside, check, decompress, rename."""
+
+import logging
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from streaming.cache.directory import Directory
+from streaming.cache.space import Blocked, MayEvict, Space
+from streaming.cache.waiting import waiting
+from streaming.format.compression import decompress_stream
+from streaming.format.errors import FormatError
+from streaming.format.hashing import hasher
+from streaming.format.info import FileInfo
+from streaming.storage import StoreError
+
+log = logging.getLogger("streaming")
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """What fetching a shard took."""
+
+    bytes: int
+    """Bytes that travelled."""
+    retries: int
+
+
+class Checked:
+    """A file that refuses more bytes than it should get, and hashes them as they pass.
+
+    Args:
+        file: Where they go.
+        info: Size and hashes that the whole must have.
+        algo: The hash to check, or None.
+    """
+
+    def __init__(self, file: BinaryIO, info: FileInfo, algo: str | None) -> None:
+        self._file = file
+        self._info = info
+        self._algo = algo
+        self._hash = hasher(algo) if algo else None
+        self._size = 0
+
+    def write(self, data: bytes) -> int:
+        """Pass a chunk on.
+
+        Raises:
+            StoreError: If the whole is longer than it should be.
+        """
+        self._size += len(data)
+        if self._size > self._info.bytes:
+            raise self._wrong(f"is longer than the {self._info.bytes:,} bytes that the index gives")
+        if self._hash is not None:
+            self._hash.update(data)
+        return self._file.write(data)
+
+    def check(self) -> None:
+        """Check the whole, when it has passed.
+
+        Raises:
+            StoreError: If size or hash differ from the index's.
+        """
+        if self._size != self._info.bytes:
+            raise self._wrong(f"is {self._size:,} bytes, the index says {self._info.bytes:,}")
+        if self._hash is not None and self._algo is not None:
+            expected, got = self._info.hashes.get(self._algo), self._hash.hexdigest()
+            if got != expected:
+                raise self._wrong(f"has the {self._algo} {got}, the index says {expected}")
+
+    def _wrong(self, how: str) -> StoreError:
+        # Worth another try: a proxy's error page and a half-written object look like this.
+        return StoreError(f"{self._info.basename} {how}", retryable=True)
+
+
+def fetch_shard(
+    directory: Directory,
+    at: int,
+    shard: int,
+    space: Space,
+    may_evict: MayEvict = lambda victim: True,
+    on_retry: Callable[[], None] = lambda: None,
+) -> Fetched | Blocked:
+    """Make a shard present whose claim the caller holds.
+
+    Args:
+        directory: The shard's directory.
+        at: Its number in ``space``.
+        shard: The shard.
+        space: Where the room comes from.
+        may_evict: Which shards may make way for it.
+        on_retry: Called at each attempt after the first.
+
+    Returns:
+        What it took, or what blocks it if there is no room now.
+
+    Raises:
+        StoreError: If it can't be had; names the shard, its URL and each attempt's reason.
+        CacheFullError: If there can't be room for it.
+    """
+    if directory.bring is not None:
+        directory.bring(shard)
+        return Fetched(0, 0)
+    return _Fetch(directory, at, shard, on_retry).run(space, may_evict)
+
+
+class _Fetch:
+    """One shard's way here."""
+
+    def __init__(
+        self, directory: Directory, at: int, shard: int, on_retry: Callable[[], None]
+    ) -> None:
+        self.directory = directory
+        self.at = at
+        self.shard = shard
+        self._on_retry = on_retry
+        self._bytes = 0
+        self._retries = 0
+        pairs = directory.index.files(shard)
+        self._missing = [pair for pair in pairs if not directory.has(pair[0])]
+        # Where each file is written, and how large it will be, by its name.
+        self._parts: dict[str, str] = {}
+        self._sizes: dict[str, int] = {}
+        for raw, zipped in self._missing:
+            _discard(directory.path_of(raw))
+            self._write_aside(raw)
+            if zipped is not None and not directory.has(zipped):
+                self._write_aside(zipped)
+
+    def _write_aside(self, info: FileInfo) -> str:
+        path = self._parts[info.basename] = self.directory.part_path(info, self.shard)
+        self._sizes[path] = info.bytes
+        return path
+
+    def run(self, space: Space, may_evict: MayEvict) -> Fetched | Blocked:
+        if self._sizes:
+            blocked = space.reserve(self.at, self.shard, self._sizes, may_evict)
+            if blocked is not None:
+                return blocked
+        try:
+            with waiting(f"shard {self.shard} of {self._url}"):
+                for raw, zipped in self._missing:
+                    self._with_retries(raw, zipped)
+            with self.directory.renaming():
+                for raw, zipped in self._missing:
+                    self._publish(raw, zipped)
+        finally:
+            for path in self._parts.values():
+                _discard(path)
+        self.directory.mark(self.shard, opened=False)
+        return Fetched(self._bytes, self._retries)
+
+    @property
+    def _url(self) -> str:
+        return self.directory.store.url if self.directory.store else self.directory.path
+
+    def _with_retries(self, raw: FileInfo, zipped: FileInfo | None) -> None:
+        what = f"shard {self.shard} of {self._url} ({(zipped or raw).basename})"
+        try:
+            self.directory.retry.call(lambda: self._bring(raw, zipped), what, self._retried)
+        except StoreError as error:
+            raise type(error)(f"Could not fetch {what}: {error}") from error
+
+    def _retried(self, error: StoreError) -> None:
+        self._retries += 1
+        self._on_retry()
+        log.info("Fetching shard %d of %s again: %s", self.shard, self._url, error)
+
+    def _bring(self, raw: FileInfo, zipped: FileInfo | None) -> None:
+        """One attempt at one file."""
+        if zipped is None:
+            self._download(raw)
+            return
+        source = self._parts.get(zipped.basename)
+        if source is None:
+            source = self.directory.path_of(zipped)
+        else:
+            self._download(zipped)
+        self._decompress(source, raw, zipped)
+
+    def _download(self, info: FileInfo) -> None:
+        store = self.directory.store
+        assert store is not None
+        with open(self._parts[info.basename], "r+b") as file:
+            checked = Checked(file, info, self.directory.validate_hash)
+            self._bytes += store.get(info.basename, checked)  # type: ignore[arg-type]
+            checked.check()
+
+    def _decompress(self, source: str, raw: FileInfo, zipped: FileInfo) -> None:
+        algo = self.directory.index.config(self.shard)["compression"]
+        try:
+            with open(source, "rb") as packed, open(self._parts[raw.basename], "r+b") as file:
+                checked = Checked(file, raw, self.directory.validate_hash)
+                decompress_stream(algo, packed, checked, raw.bytes)  # type: ignore[arg-type]
+                checked.check()
+        except FormatError as error:
+            if zipped.basename not in self._parts:
+                # The damaged file was here before; its space goes to the one that the next attempt
+                # fetches.
+                os.replace(source, self._write_aside(zipped))
+            raise StoreError(f"{zipped.basename} is damaged: {error}", retryable=True) from error
+
+    def _publish(self, raw: FileInfo, zipped: FileInfo | None) -> None:
+        if zipped is not None:
+            part = self._parts.get(zipped.basename)
+            if self.directory.keep_zip and part is not None:
+                os.replace(part, self.directory.path_of(zipped))
+            elif not self.directory.keep_zip and part is None:
+                os.unlink(self.directory.path_of(zipped))
+        os.replace(self._parts[raw.basename], self.directory.path_of(raw))
+
+
+def _discard(path: str) -> None:
+    """Remove a file if it is there: one of the wrong size takes the space of the right one."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass

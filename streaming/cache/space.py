@@ -1,0 +1,291 @@
+"""The space that shards take: reserving it before a download, evicting what was unused longest.
+
+"What is evicted first?" is answered by :meth:`Space._evict_until`.
+"""
+
+import errno
+import os
+import shutil
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+from streaming.cache.directory import Directory, Entry
+from streaming.cache.waiting import waiting
+
+
+@dataclass(frozen=True, slots=True)
+class Victim:
+    """A shard that could be evicted."""
+
+    directory: int
+    """Which of the directories it lies in."""
+    shard: int
+    size: int
+    """Bytes of all its files."""
+    used_ns: int
+    was_opened: bool
+
+
+MayEvict = Callable[[Victim], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """Why there is no room now."""
+
+    by: tuple[tuple[int, int], ...]
+    """Shards that somebody is at work on, as directory and number: it may change when they end."""
+    why: str
+
+
+class CacheFullError(OSError):
+    """There is no room for a shard, and nothing that could make way for it."""
+
+
+class Space:
+    """The room that a dataset's directories may take together.
+
+    Args:
+        directories: The directories that shards are fetched into.
+        limit: Bytes that their files may add up to, or None for no limit but the disk's.
+        on_evict: Called with the number of shards evicted.
+    """
+
+    def __init__(
+        self,
+        directories: Sequence[Directory],
+        limit: int | None,
+        on_evict: Callable[[int], None] = lambda count: None,
+    ) -> None:
+        self.directories = directories
+        self.limit = limit
+        self._on_evict = on_evict
+        # Each directory is counted once, also where several streams share it.
+        by_path = {os.path.realpath(d.path): i for i, d in enumerate(directories) if d.is_cache}
+        self._counted = [by_path[path] for path in sorted(by_path)]
+
+    def usage(self) -> int:
+        """Bytes of the directories' files; those being written count at their full size."""
+        with self._guard():
+            return sum(entry.size for _, entry in self._scan())
+
+    def reserve(
+        self,
+        at: int,
+        shard: int,
+        parts: dict[str, int],
+        may_evict: MayEvict = lambda victim: True,
+    ) -> Blocked | None:
+        """Make room for temporary files and create them at full size, the shard being claimed.
+
+        It never waits: whoever waits for room has to give up its own claim first (see
+        :meth:`wait_for_room`), so that nobody ever waits for somebody who waits.
+
+        Args:
+            at: The number of the shard's directory.
+            shard: The shard that they are for.
+            parts: Paths of the files, with their sizes in bytes.
+            may_evict: Which shards may make way.
+
+        Returns:
+            None if the files are there now.
+
+        Raises:
+            CacheFullError: If the disk is full, and no shard is left that could make way.
+        """
+        if self.limit is None:
+            self._create(at, shard, parts, may_evict)
+            return None
+        needed = sum(parts.values())
+        with self._guard():
+            entries = self._without_rubbish(at, shard)
+            used = sum(entry.size for _, entry in entries)
+            busy = [(i, e.shard) for i, e in entries if e.is_part and e.shard is not None]
+            if self._evict_until(used + needed - self.limit, entries, (at, shard), may_evict, busy):
+                self._create(at, shard, parts, may_evict)
+                return None
+        return Blocked(tuple(busy), self._why_full(needed, entries))
+
+    def wait_for_room(self, blocked: Blocked, whose: str) -> None:
+        """Wait until one of those who block is done.
+
+        Raises:
+            CacheFullError: If nobody is at work: then no waiting would help.
+        """
+        if not blocked.by:
+            raise CacheFullError(blocked.why)
+        at, shard = blocked.by[0]
+        path = self.directories[at].path
+        claim = self.directories[at].claim(shard)
+        with waiting(f"room for {whose}, until shard {shard} of {path} is here"):
+            claim.acquire()
+        claim.release()
+
+    def evict(self, at: int, shard: int) -> bool:
+        """Evict a shard unless somebody is fetching it."""
+        directory = self.directories[at]
+        if not directory.is_cache:
+            return False
+        claim = directory.claim(shard)
+        if not claim.try_acquire():
+            return False
+        try:
+            evicted = directory.remove(shard) > 0
+        finally:
+            claim.release()
+        if evicted:
+            self._on_evict(1)
+        return evicted
+
+    def evict_coldest(self) -> bool:
+        """Evict the shard that was unused longest; False if there is none."""
+        with self._guard():
+            return self._evict_until(1, list(self._scan()), None, lambda victim: True, [])
+
+    def sweep(self) -> None:
+        """Remove what writers that are gone have left half-written."""
+        self._without_rubbish(-1, -1)
+
+    def _scan(self) -> Iterator[tuple[int, Entry]]:
+        for i in self._counted:
+            for entry in self.directories[i].scan():
+                yield i, entry
+
+    @contextmanager
+    def _guard(self) -> Iterator[None]:
+        """Hold the reckoning of all directories' space, taken in one order by everyone."""
+        with ExitStack() as stack:
+            for i in self._counted:
+                stack.enter_context(self.directories[i].renaming())
+            yield
+
+    def _without_rubbish(self, at: int, own: int) -> list[tuple[int, Entry]]:
+        """The directories' files, less temporary ones that nobody is writing; those are removed.
+
+        What lies about of the caller's own shard is rubbish too, since the caller has its claim
+        and has not begun.
+        """
+        kept = []
+        for i, entry in self._scan():
+            if entry.is_part and entry.shard is not None:
+                claim = None
+                if not self._is_same(i, at) or entry.shard != own:
+                    claim = self.directories[i].claim(entry.shard)
+                    if not claim.try_acquire() or not claim.is_real:
+                        kept.append((i, entry))
+                        continue
+                _unlink(entry.path)
+                if claim is not None:
+                    claim.release()
+            else:
+                kept.append((i, entry))
+        return kept
+
+    def _is_same(self, i: int, j: int) -> bool:
+        if j < 0:
+            return False
+        return i == j or os.path.realpath(self.directories[i].path) == os.path.realpath(
+            self.directories[j].path
+        )
+
+    def _evict_until(
+        self,
+        excess: int,
+        entries: list[tuple[int, Entry]],
+        keep: tuple[int, int] | None,
+        may_evict: MayEvict,
+        busy: list[tuple[int, int]],
+    ) -> bool:
+        """Evict shards, least recently used first; whether that many bytes are free then."""
+        if excess <= 0:
+            return True
+        for victim in _victims(entries):
+            if (
+                keep is not None
+                and victim.shard == keep[1]
+                and self._is_same(victim.directory, keep[0])
+            ):
+                continue
+            if not may_evict(victim):
+                continue
+            if self.evict(victim.directory, victim.shard):
+                excess -= victim.size
+                if excess <= 0:
+                    return True
+            else:
+                busy.append((victim.directory, victim.shard))
+        return False
+
+    def _create(self, at: int, shard: int, parts: dict[str, int], may_evict: MayEvict) -> None:
+        """Create the files; where the disk is full, the least recently used shards make way."""
+        made: list[str] = []
+        try:
+            for path, size in parts.items():
+                made.append(path)
+                while not _allocate(path, size):
+                    if not self._evict_until(1, list(self._scan()), (at, shard), may_evict, []):
+                        free = shutil.disk_usage(os.path.dirname(path)).free
+                        raise CacheFullError(
+                            f"The disk of {os.path.dirname(path)} is full: shard {shard} needs "
+                            f"{size:,} bytes, {free:,} are free, and there is no shard left to "
+                            f"evict. Free some space, or give `local` on a larger disk."
+                        )
+        except BaseException:
+            for path in made:
+                _unlink(path)
+            raise
+
+    def _why_full(self, needed: int, entries: list[tuple[int, Entry]]) -> str:
+        foreign = sum(entry.size for _, entry in entries if entry.shard is None)
+        paths = ", ".join(self.directories[i].path for i in self._counted)
+        return (
+            f"cache_limit is {self.limit:,} bytes, too little for a shard of {needed:,} bytes "
+            f"beside the {foreign:,} bytes of other files in {paths}. Raise cache_limit to at "
+            f"least {needed + foreign:,}."
+        )
+
+
+def _victims(entries: list[tuple[int, Entry]]) -> list[Victim]:
+    """The shards among the files of some directories, the one unused longest first."""
+    files: defaultdict[tuple[int, int], list[Entry]] = defaultdict(list)
+    for i, entry in entries:
+        if entry.shard is not None and not entry.is_part:
+            files[i, entry.shard].append(entry)
+    victims = [
+        Victim(
+            directory=i,
+            shard=shard,
+            size=sum(entry.size for entry in of_shard),
+            used_ns=max(entry.used_ns for entry in of_shard),
+            was_opened=any(entry.was_opened for entry in of_shard),
+        )
+        for (i, shard), of_shard in files.items()
+    ]
+    return sorted(victims, key=lambda victim: victim.used_ns)
+
+
+def _allocate(path: str, size: int) -> bool:
+    """Create a file of a size; False if the disk has no room for it."""
+    with open(path, "wb") as file:
+        try:
+            if size and hasattr(os, "posix_fallocate"):
+                os.posix_fallocate(file.fileno(), 0, size)
+            else:
+                os.ftruncate(file.fileno(), size)
+        except OSError as error:
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                os.ftruncate(file.fileno(), 0)
+                return False
+            if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+                raise
+            os.ftruncate(file.fileno(), size)
+    return True
+
+
+def _unlink(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass

@@ -1,0 +1,75 @@
+"""Say who waits for what, and since when, while somebody waits."""
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+log = logging.getLogger("streaming")
+
+INTERVAL_S = 5.0
+"""How long a wait lasts before it is first logged, and the time between two lines about it."""
+
+
+class _Watch:
+    """One thread in each process that logs the waits which last, and ends when there are none."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._waits: dict[int, tuple[str, float]] = {}
+        self._thread: threading.Thread | None = None
+        self._next = 0
+
+    def add(self, what: str) -> int:
+        with self._changed:
+            self._next += 1
+            self._waits[self._next] = (what, time.monotonic())
+            if self._thread is None:
+                self._thread = threading.Thread(
+                    target=self._run, name="streaming-waits", daemon=True
+                )
+                self._thread.start()
+            return self._next
+
+    def remove(self, number: int) -> None:
+        with self._changed:
+            del self._waits[number]
+
+    def _run(self) -> None:
+        with self._changed:
+            while self._waits:
+                self._changed.wait(INTERVAL_S)
+                now = time.monotonic()
+                for what, since in self._waits.values():
+                    if now - since >= INTERVAL_S:
+                        log.warning("Waiting for %.0f s: %s.", now - since, what)
+            self._thread = None
+
+
+_watch = _Watch()
+
+
+@contextmanager
+def waiting(what: str) -> Iterator[None]:
+    """Log every few seconds that this process waits, for as long as the block lasts.
+
+    Args:
+        what: Who waits for what, to stand behind "Waiting for 5 s:".
+    """
+    watch = _watch
+    number = watch.add(what)
+    try:
+        yield
+    finally:
+        watch.remove(number)
+
+
+def _forget_in_child() -> None:
+    global _watch
+    _watch = _Watch()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_in_child)

@@ -1,0 +1,631 @@
+"""The streaming dataset: it puts order, cache and formats together."""
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from functools import partial
+from multiprocessing import context
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch.utils.data import IterableDataset, get_worker_info
+
+from streaming.cache import Directory, MissingShardError, ShardCache
+from streaming.epochs import EpochBoard, Iteration, Position, Worker, worker_of_this_process
+from streaming.format.array import Array
+from streaming.format.shards import ShardList
+from streaming.order.plan import EpochPlan, OrderParams, plan_epoch
+from streaming.order.sampling import resample
+from streaming.order.spanner import Spanner
+from streaming.registry import construct_from_registry
+from streaming.stats import Counters
+from streaming.stream import Stream, streams_registry
+from streaming.units import bytes_to_int, number_abbrev_to_int
+from streaming.validation import check_arguments, check_limit, check_state
+from streaming.world import World
+
+log = logging.getLogger("streaming")
+
+BLOCK = 4096
+"""Sample ids that an iteration takes from its plan at once."""
+
+
+class StreamingDataset(Array, IterableDataset[Any]):
+    """A data set of shards that streams from where it lies into a training loop.
+
+    Iterating gives each rank and each ``DataLoader`` worker its part of an epoch's samples, in an
+    order that depends on nothing but the arguments. Shards are fetched ahead, kept in a local
+    directory, and evicted when it grows past ``cache_limit``. Samples can also be had by their
+    number: ``dataset[i]``, negative numbers, slices, lists and arrays.
+
+    Give ``remote``, ``local`` or both, or ``streams``. To transform samples, subclass, override
+    ``__getitem__`` and call ``super().__getitem__(i)``: iteration goes through it.
+
+    Args:
+        streams: Several streams to mix, in place of ``remote``, ``local`` and ``split``.
+        remote: Where the shards come from: a directory or a URL.
+        local: Where they are kept on this machine. None for a directory of the temporary folder,
+            named by ``remote``.
+        split: A subdirectory of both, such as ``train``.
+        download_retry: Attempts after a download's first one.
+        download_timeout: Longest wait for the next bytes of a download, in seconds.
+        validate_hash: Name of the hash to check every shard with; None checks sizes alone.
+        keep_zip: Whether to keep the compressed form of shards beside the raw one.
+        epoch_size: Samples in an epoch, over all devices, as a number or as in ``"10k"``. None for
+            what the streams give.
+        predownload: How many samples ahead to fetch shards, for each worker. None to go by bytes.
+        cache_limit: Bytes that fetched shards may take, as a number or as in ``"100gb"``. None for
+            no limit.
+        sampling_method: Whether a stream taken in part gives other samples in each epoch
+            (``balanced``), or the same (``fixed``).
+        sampling_granularity: How many samples to take from a shard together, when a stream is
+            taken in part.
+        partition_algo: How samples are dealt out to devices: ``relaxed`` or ``orig``.
+        num_canonical_nodes: In how many parts the order is cut, whatever the number of nodes. None
+            for the nodes of the first run (64 times as many for ``py1s`` and ``py2s``); fixed by
+            it.
+        batch_size: Samples in a device's batch. Give the ``DataLoader`` the same.
+        shuffle: Whether to shuffle.
+        shuffle_algo: ``py1e``, ``py1br``, ``py1s``, ``py2s`` or ``naive``.
+        shuffle_seed: The seed of everything that is drawn.
+        shuffle_block_size: Samples within which ``py1e`` and ``py1br`` shuffle. None for
+            ``max(4_000_000 // num_canonical_nodes, 1 << 18)``.
+        batching_method: How batches are mixed of streams: ``random``, ``stratified``,
+            ``per_stream`` or ``device_per_stream``.
+        allow_unsafe_types: Whether to read encodings that can run code when read, such as ``pkl``.
+        replication: How many consecutive ranks are given the same samples, for tensor or sequence
+            parallelism.
+        stream_name: Which registered class the streams made from ``remote`` and ``local`` are of.
+        stream_config: Further arguments for that class.
+
+    Raises:
+        ValueError: If an argument makes no sense, naming it.
+        FileNotFoundError: If there is no data set there.
+        StoreError: If an index can't be fetched.
+
+    Example:
+        >>> import tempfile
+        >>> from streaming import MDSWriter
+        >>> folder = tempfile.mkdtemp()
+        >>> with MDSWriter(out=folder, columns={"x": "int"}) as writer:
+        ...     for x in range(10):
+        ...         writer.write({"x": x})
+        >>> dataset = StreamingDataset(local=folder, batch_size=2)
+        >>> len(dataset), dataset[-1]
+        (10, {'x': 9})
+        >>> [sample["x"] for sample in dataset]
+        [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+    """
+
+    def __init__(
+        self,
+        *,
+        streams: Sequence[Stream] | None = None,
+        remote: str | None = None,
+        local: str | None = None,
+        split: str | None = None,
+        download_retry: int = 2,
+        download_timeout: float = 60.0,
+        validate_hash: str | None = None,
+        keep_zip: bool = False,
+        epoch_size: int | str | None = None,
+        predownload: int | None = None,
+        cache_limit: int | str | None = None,
+        sampling_method: str = "balanced",
+        sampling_granularity: int = 1,
+        partition_algo: str = "relaxed",
+        num_canonical_nodes: int | None = None,
+        batch_size: int | None = None,
+        shuffle: bool = False,
+        shuffle_algo: str = "py1e",
+        shuffle_seed: int = 9176,
+        shuffle_block_size: int | None = None,
+        batching_method: str = "random",
+        allow_unsafe_types: bool = False,
+        replication: int | None = None,
+        stream_name: str = "stream",
+        stream_config: dict[str, Any] | None = None,
+    ) -> None:
+        self.predownload = predownload
+        self.sampling_method = sampling_method
+        self.sampling_granularity = sampling_granularity
+        self.partition_algo = partition_algo
+        self.num_canonical_nodes = num_canonical_nodes
+        self.initial_physical_nodes: int | None = None
+        self.batch_size = batch_size
+        self.shuffle = shuffle
+        self.shuffle_algo = shuffle_algo
+        self.shuffle_seed = shuffle_seed
+        self.shuffle_block_size = shuffle_block_size
+        self.batching_method = batching_method
+        self.allow_unsafe_types = allow_unsafe_types
+        self.replication = replication
+        self.cache_limit = None if cache_limit is None else bytes_to_int(cache_limit)
+        check_arguments(self)
+        self._samples_ahead = predownload
+        if predownload is None:
+            self.predownload = 8 * batch_size if batch_size else 64
+
+        self.streams = _streams(
+            streams,
+            stream_name,
+            stream_config or {},
+            {
+                "remote": remote,
+                "local": local,
+                "split": split,
+                "download_retry": download_retry,
+                "download_timeout": download_timeout,
+                "validate_hash": validate_hash,
+                "keep_zip": keep_zip,
+            },
+        )
+        self.download_retry, self.download_timeout = download_retry, download_timeout
+        self.validate_hash, self.keep_zip = validate_hash, keep_zip
+        self.split = split or ""
+        self._open_streams()
+        size = None if epoch_size is None else number_abbrev_to_int(epoch_size)
+        if size is not None and size <= 0:
+            raise ValueError(f"`epoch_size` is {epoch_size!r}: give at least 1 sample.")
+        self.epoch_size = Stream.apply_weights(
+            self.streams, self.samples_per_stream, size, self.shuffle_seed
+        )
+        self.length = self.epoch_size
+        self._board = EpochBoard()
+        self._counters = Counters(self._board)
+        self._cache = ShardCache(
+            self._directories, self.shards, self.cache_limit, self._counters.add
+        )
+        self._begin_process()
+
+    def _open_streams(self) -> None:
+        Stream.validate_weights(self.streams)
+        self._directories = [_open(stream, self.allow_unsafe_types) for stream in self.streams]
+        indexes = [directory.index for directory in self._directories]
+        self.shards = ShardList(
+            [(directory.index, directory.path) for directory in self._directories],
+            self.allow_unsafe_types,
+        )
+        self.num_streams = len(self.streams)
+        self.shards_per_stream = np.array([len(index) for index in indexes], np.int64)
+        self.samples_per_stream = np.array([index.num_samples for index in indexes], np.int64)
+        self.samples_per_shard = np.concatenate([index.samples for index in indexes])
+        self.shard_offset_per_stream = _starts(self.shards_per_stream)
+        self.sample_offset_per_stream = _starts(self.samples_per_stream)
+        self.sample_offset_per_shard = _starts(self.samples_per_shard)
+        self.stream_per_shard = np.repeat(
+            np.arange(self.num_streams, dtype=np.int64), self.shards_per_stream
+        )
+        self.num_shards = int(self.shards_per_stream.sum())
+        self.num_samples = int(self.samples_per_stream.sum())
+        if not self.num_samples:
+            raise ValueError(
+                f"There are no samples in {', '.join(str(s.path) for s in self.streams)}."
+            )
+        self.spanner = Spanner(self.samples_per_shard)
+        check_limit(self.cache_limit, self._directories)
+
+    def _begin_process(self) -> None:
+        """What belongs to one process and is not handed to another."""
+        self._pid = os.getpid()
+        self._iterations = 0
+        # The iteration that a StreamingDataLoader has begun for the workers that it is starting.
+        self._assigned: Iteration | None = None
+        self._lengths: dict[tuple[Any, ...], int] = {}
+
+    # Samples by number.
+
+    @property
+    def size(self) -> int:
+        """How many samples the streams hold, each counted once."""
+        return self.num_samples
+
+    def __len__(self) -> int:
+        """How many samples this device is given in an epoch, repeats to come out even included."""
+        world = self._world()
+        self._settle(world)
+        key = (
+            (world.num_nodes, world.ranks_per_node, world.rank, self.batch_size),
+            (self.num_canonical_nodes, self.initial_physical_nodes),
+        )
+        if key not in self._lengths:
+            plan = self._plan(world, 0, 0, self.batch_size or 1)
+            self._lengths[key] = plan.count(world.node, world.rank_of_node)
+        return self._lengths[key]
+
+    def get_item(self, sample_id: int, retry: int = 7) -> Any:
+        """One sample by its number; its shard is fetched if it is not here.
+
+        Args:
+            sample_id: From 0 to ``size - 1``.
+            retry: How often to fetch the shard again, if others evict it while this thread is
+                about to read it.
+
+        Raises:
+            StoreError: If the shard can't be fetched.
+            CorruptShardError: If it is damaged.
+        """
+        shard, at = self.spanner[sample_id]
+        while True:
+            try:
+                return self._cache.reader(shard).sample(at)
+            except MissingShardError:
+                raise
+            except FileNotFoundError:
+                # Another thread of ours closed it and somebody evicted it, in between.
+                if not retry or not self._cache.forget(shard):
+                    raise
+                retry -= 1
+
+    # Iterating.
+
+    def __iter__(self) -> Iterator[Any]:
+        """This worker's samples of the next epoch, or of what is left of a resumed one.
+
+        Raises:
+            RuntimeError: If a later iteration over this dataset has begun: that ends this one.
+        """
+        world = self._world()
+        iteration = self._begin(world)
+        plan = self._plan(world, iteration.epoch, iteration.sample_in_epoch)
+        return self._samples(iteration, plan, world)
+
+    def _samples(self, iteration: Iteration, plan: EpochPlan, world: World) -> Iterator[Any]:
+        at = (world.node, world.rank_of_node, world.worker_of_rank)
+        prefetcher = self._cache.prefetcher(self._shard_blocks(plan, at), self._samples_ahead)
+        is_latest = self._board.is_latest
+        step = max(1, min(self.batch_size or 1, 64))
+        done = 0
+        try:
+            for ids in _blocks(plan, at):
+                for sample_id in ids.tolist():
+                    if not is_latest(iteration):
+                        raise _superseded(iteration)
+                    yield self[sample_id]
+                    done += 1
+                    if done % step == 0:
+                        self._cache.refresh()
+                        self._counters.add(samples=step)
+                        self._counters.flush()
+                        if prefetcher is not None:
+                            prefetcher.advance(done)
+            self._counters.add(samples=done % step)
+        finally:
+            if prefetcher is not None:
+                prefetcher.stop()
+            self._counters.flush()
+
+    def _shard_blocks(
+        self, plan: EpochPlan, at: tuple[int, int, int]
+    ) -> Iterator[NDArray[np.int64]]:
+        for ids in _blocks(plan, at):
+            yield np.searchsorted(self.sample_offset_per_shard, ids, side="right") - 1
+
+    def _begin(self, world: World) -> Iteration:
+        """Find out which iteration this is: agree with the other workers, or begin one."""
+        if self._pid != os.getpid():
+            assigned = self._assigned
+            self._begin_process()
+            self._assigned = assigned
+        self._iterations += 1
+        worker = self._this_worker()
+        self._counters.owner = worker.owner if worker else None
+        self._adopt_order(worker)
+        self._settle(world)
+        if self._assigned is not None:
+            # A persistent worker's later iterations are the latest that its parent began, since
+            # that waits for it.
+            first = worker is None or self._iterations == 1
+            return self._assigned if first or worker is None else self._board.current(worker)
+        if worker is None:
+            return self._board.begin(lambda position: self._resolve(position, world))
+        iteration = self._board.join(worker, lambda position: self._resolve(position, world))
+        if iteration is None:
+            raise _superseded(self._board.current(worker))
+        return iteration
+
+    def begin_for_workers(self) -> int:
+        """Begin an iteration for the workers that a loader is about to start or wake.
+
+        Returns:
+            Over how many ranks, each replica group counted once, the samples are dealt out.
+        """
+        world = self._world()
+        self._adopt_order(None)
+        self._settle(world)
+        self._assigned = self._board.begin(lambda position: self._resolve(position, world))
+        return world.num_ranks
+
+    def workers_have_begun(self) -> None:
+        """End what :meth:`begin_for_workers` began: other loaders' iterations are on their own."""
+        self._assigned = None
+
+    def count_batches(self, workers: int, batch_size: int | None, drop_last: bool) -> int:
+        """How many batches a loader gives this rank in an epoch.
+
+        Args:
+            workers: The loader's number of workers.
+            batch_size: Its batch size; None if it gives samples one by one.
+            drop_last: Whether it drops each worker's last batch if that is not full.
+        """
+        world = self._world()
+        self._settle(world)
+        world = World(
+            world.num_nodes, world.ranks_per_node, max(1, workers), world.rank * max(1, workers)
+        )
+        plan = self._plan(world, 0, 0, self.batch_size or batch_size or 1)
+        total = 0
+        for worker in range(world.workers_per_rank):
+            samples = plan.count(world.node, world.rank_of_node, worker)
+            size = batch_size or 1
+            total += samples // size if drop_last else -(-samples // size)
+        return total
+
+    def _this_worker(self) -> Worker | None:
+        info = get_worker_info()
+        return None if info is None else worker_of_this_process(info.id, self._iterations)
+
+    def _adopt_order(self, worker: Worker | None) -> None:
+        """Take over what a checkpoint said of the order, though this worker may have run before."""
+        order = self._board.order(worker.owner if worker else os.getpid())
+        if order is not None:
+            self.num_canonical_nodes, self.shuffle_seed, self.initial_physical_nodes = order
+
+    def _resolve(self, position: Position, world: World) -> Position:
+        """Where to begin: an epoch of which nothing is left makes way for the next one."""
+        epoch, sample = position
+        if sample and (sample >= self.epoch_size or self._plan(world, epoch, sample).empty):
+            return epoch + 1, 0
+        return position
+
+    def _settle(self, world: World) -> None:
+        """Fix what the first run determines."""
+        if self.num_canonical_nodes is None:
+            many = 64 if self.shuffle_algo in ("py1s", "py2s") else 1
+            self.num_canonical_nodes = world.num_nodes * many
+        if self.shuffle_block_size is None:
+            self.shuffle_block_size = max(4_000_000 // self.num_canonical_nodes, 1 << 18)
+
+    def _plan(
+        self, world: World, epoch: int, sample_in_epoch: int, batch_size: int | None = None
+    ) -> EpochPlan:
+        batch_size = batch_size or self.batch_size
+        if batch_size is None:
+            raise ValueError(
+                "Give StreamingDataset its `batch_size`, the same as the DataLoader's: the order "
+                "of samples, and resuming in it, depend on it."
+            )
+        return plan_epoch(
+            self._order(batch_size),
+            world.num_nodes,
+            world.ranks_per_node,
+            world.workers_per_rank,
+            epoch,
+            sample_in_epoch,
+        )
+
+    def _order(self, batch_size: int) -> OrderParams:
+        return OrderParams.from_dataset(SimpleNamespace(**{**vars(self), "batch_size": batch_size}))
+
+    def _world(self) -> World:
+        """The world as iteration sees it now, in this process: each replica group is one rank."""
+        world = self._rank_world()
+        return world.replicate(self.replication) if self.replication is not None else world
+
+    def _rank_world(self) -> World:
+        captured = getattr(self, "_captured", None)
+        world = World.detect()
+        if captured is not None and get_worker_info() is not None:
+            # A spawned worker has no process group: its rank is that of the process which started
+            # it.
+            worker = captured.rank * world.workers_per_rank + world.worker % world.workers_per_rank
+            return World(
+                captured.num_nodes, captured.ranks_per_node, world.workers_per_rank, worker
+            )
+        return world
+
+    def resample_streams(
+        self, epoch: int, stream_id: int | None = None
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Which samples an epoch takes, and in which units they are shuffled.
+
+        Args:
+            epoch: The epoch.
+            stream_id: One stream, or None for all.
+
+        Returns:
+            The sizes of the units that shuffling treats as shards, and the samples' numbers, in
+            the same order.
+        """
+        self._settle(self._world())
+        return resample(self._order(self.batch_size or 1), epoch, stream_id)
+
+    # Checkpoints.
+
+    @property
+    def next_epoch(self) -> int:
+        """The epoch of the next iteration."""
+        return self._board.next_epoch
+
+    @next_epoch.setter
+    def next_epoch(self, epoch: int) -> None:
+        self._board.resume((epoch, 0))
+
+    def state_dict(self, num_samples: int, from_beginning: bool) -> dict[str, Any]:
+        """A checkpoint of the present epoch, plain JSON.
+
+        Args:
+            num_samples: Samples handed out over all devices, each replica group once: in this
+                epoch, or since it was resumed.
+            from_beginning: Whether they are counted from the beginning of the epoch.
+
+        Returns:
+            The state, for :meth:`load_state_dict`.
+        """
+        world = self._world()
+        self._adopt_order(None)
+        self._settle(world)
+        epoch, offset = self._board.position()
+        return {
+            "epoch": epoch,
+            "sample_in_epoch": num_samples if from_beginning else offset + num_samples,
+            "num_canonical_nodes": self.num_canonical_nodes,
+            "shuffle_seed": self.shuffle_seed,
+            "initial_physical_nodes": self.initial_physical_nodes or world.num_nodes,
+        }
+
+    def load_state_dict(self, obj: dict[str, Any]) -> None:
+        """Let the next iteration begin where a checkpoint was made, or after a finished epoch.
+
+        Args:
+            obj: What :meth:`state_dict` gave, here or in mosaicml-streaming.
+
+        Raises:
+            ValueError: If that is no such state.
+        """
+        state = check_state(obj)
+        self.num_canonical_nodes = state["num_canonical_nodes"]
+        self.shuffle_seed = state["shuffle_seed"]
+        self.initial_physical_nodes = state["initial_physical_nodes"]
+        self._board.set_order(
+            self.num_canonical_nodes, self.shuffle_seed, self.initial_physical_nodes
+        )
+        self._board.resume((max(state["epoch"], 0), state["sample_in_epoch"]))
+
+    # The cache.
+
+    @property
+    def cache_usage(self) -> int:
+        """What the fetched shards and their indexes take, in bytes."""
+        return self._cache.space.usage()
+
+    def prepare_shard(self, shard_id: int, blocking: bool = True) -> None:
+        """Fetch a shard if it is not here.
+
+        Args:
+            shard_id: The shard.
+            blocking: Whether to wait if another process is fetching it.
+        """
+        self._cache.prepare(shard_id, blocking)
+
+    def evict_shard(self, shard_id: int) -> None:
+        """Evict a shard, unless it is its user's original or being fetched."""
+        self._cache.evict(shard_id)
+
+    def evict_coldest_shard(self) -> None:
+        """Evict the shard that was unused longest."""
+        self._cache.evict_coldest()
+
+    def stats(self) -> dict[str, int | float]:
+        """What this rank and its workers have done since the start.
+
+        Returns:
+            ``samples``, ``bytes_fetched``, ``shards_fetched``, ``cache_hits`` (shards opened that
+            were here), ``evictions``, ``retries`` of downloads, and ``wait_s``, the seconds that
+            iterations waited for shards.
+        """
+        return self._counters.totals()
+
+    def on_exception(self, future: "Future[Any]") -> None:
+        """Raise what a future failed with; kept for code that passes it as a callback."""
+        error = future.exception()
+        if error is not None:
+            raise error
+
+    # Other processes.
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = self.__dict__.copy()
+        for name in ("_pid", "_iterations", "_lengths"):
+            del state[name]
+        if context.get_spawning_popen() is not None:
+            state["_captured"] = self._rank_world()
+        else:
+            state["_assigned"] = None
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        assigned = state.pop("_assigned")
+        self.__dict__.update(state)
+        self._begin_process()
+        self._assigned = assigned
+
+
+def _streams(
+    streams: Sequence[Stream] | None,
+    stream_name: str,
+    stream_config: dict[str, Any],
+    default: dict[str, Any],
+) -> list[Stream]:
+    """The streams that the arguments stand for, with the data set's defaults applied."""
+    if streams is None:
+        config = {"remote": default["remote"], "local": default["local"], "split": default["split"]}
+        made = [
+            construct_from_registry(
+                stream_name,
+                streams_registry,
+                partial_function=False,
+                kwargs={**config, **stream_config},
+            )
+        ]
+    else:
+        if default["remote"] or default["local"]:
+            raise ValueError("Give `streams`, or `remote` and `local`, not both.")
+        made = list(streams)
+        if not made:
+            raise ValueError("`streams` is empty: give at least one stream.")
+    for stream in made:
+        stream.apply_default(default)
+    _check_distinct(made)
+    return made
+
+
+def _check_distinct(streams: list[Stream]) -> None:
+    """Refuse two remotes in one directory: the one's shards would be taken for the other's."""
+    remotes: dict[str, tuple[str | None, str]] = {}
+    for stream in streams:
+        path = os.path.realpath(stream.path)
+        remote = (stream.remote, stream.split)
+        if remotes.setdefault(path, remote) != remote:
+            raise ValueError(
+                f"Two streams keep different data in {path}: {remotes[path][0]} and "
+                f"{stream.remote}. Give each a `local` of its own."
+            )
+
+
+def _open(stream: Stream, allow_unsafe_types: bool) -> Directory:
+    directory = stream.open()
+    directory.index.validate_safe(allow_unsafe_types)
+    if type(stream).prepare_shard is Stream.prepare_shard:
+        return directory
+    return replace(directory, bring=partial(_bring, stream, directory))
+
+
+def _bring(stream: Stream, directory: Directory, shard: int) -> None:
+    """Let a stream's own class fetch a shard."""
+    stream.prepare_shard(directory.index.reader(shard, directory.path, None))
+
+
+def _starts(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where each of some consecutive parts begins."""
+    return np.cumsum(sizes) - sizes
+
+
+def _blocks(plan: EpochPlan, at: tuple[int, int, int]) -> Iterator[NDArray[np.int64]]:
+    """A worker's samples, without padding, a block at a time."""
+    _, _, _, batches, batch_size = plan.shape
+    for start in range(0, batches * batch_size, BLOCK):
+        ids = plan.ids(*at, start, min(start + BLOCK, batches * batch_size))
+        yield ids[ids >= 0]
+
+
+def _superseded(iteration: Iteration) -> RuntimeError:
+    return RuntimeError(
+        f"This iteration over the dataset was ended by a later one, which began epoch "
+        f"{iteration.epoch}: a dataset is iterated once at a time. Make a second dataset to "
+        f"iterate twice at once."
+    )

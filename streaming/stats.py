@@ -1,0 +1,74 @@
+"""What a run did: counters that a rank's process and its workers add up together."""
+
+import os
+import threading
+from collections import Counter
+from typing import Any
+
+from streaming.epochs import EpochBoard
+
+COUNTERS = (
+    "samples",
+    "bytes_fetched",
+    "shards_fetched",
+    "cache_hits",
+    "evictions",
+    "retries",
+    "wait_ns",
+)
+"""The counters, in the order of their numbers on the board."""
+
+_NUMBER = {name: number for number, name in enumerate(COUNTERS)}
+
+
+class Counters:
+    """Adds up amounts in this process, and hands them to its rank's board now and then.
+
+    Example:
+        >>> counters = Counters(EpochBoard())
+        >>> counters.add(samples=3, retries=1)
+        >>> counters.totals()["samples"]
+        3
+    """
+
+    def __init__(self, board: EpochBoard) -> None:
+        self._board = board
+        self.owner: int | None = None
+        """Process id of the rank that this process works for; None for the process itself."""
+        self._begin_empty()
+
+    def _begin_empty(self) -> None:
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        self._pending: Counter[str] = Counter()
+
+    def add(self, **amounts: int) -> None:
+        """Add amounts by the counters' names."""
+        if self._pid != os.getpid():
+            self._begin_empty()  # what a parent had pending is the parent's to hand on
+        with self._lock:
+            self._pending.update(amounts)
+
+    def flush(self) -> None:
+        """Hand what was added to the board."""
+        if self._pid != os.getpid():
+            self._begin_empty()
+        with self._lock:
+            pending, self._pending = self._pending, Counter()
+        if pending:
+            amounts = {_NUMBER[name]: amount for name, amount in pending.items()}
+            self._board.add(self.owner or os.getpid(), amounts)
+
+    def totals(self) -> dict[str, int | float]:
+        """The totals of this rank and its workers since the start; times in seconds."""
+        self.flush()
+        totals: dict[str, int | float] = dict(zip(COUNTERS, self._board.counters(), strict=False))
+        totals["wait_s"] = totals.pop("wait_ns") / 1e9
+        return totals
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_board": self._board, "owner": self.owner}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._begin_empty()
