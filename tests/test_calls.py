@@ -40,8 +40,8 @@ TEXT_BY_HAND = {f"/3/6/mapping/{at}/1/bytes": BY_HAND for at in (0, 3, 4)}
 
 DIFFERENT: dict[str, dict[str, str]] = {
     "Array": {
-        **dict.fromkeys(("/6", "/7"), "a number out of range is an IndexError"),
-        "/10/returns": "a slice can go backwards",
+        **dict.fromkeys(("/8", "/9"), "a number out of range is an IndexError"),
+        "/12/returns": "a slice can go backwards",
     },
     "CSVWriter": TEXT_BY_HAND,
     "CloudUploader": {
@@ -58,6 +58,10 @@ DIFFERENT: dict[str, dict[str, str]] = {
     "StreamingCIFAR10": {"/9/0/mapping/0/1": FIRST_EPOCH, "/9/1": TRUE_LENGTH},
     "StreamingCOCO": {"/2/0/mapping/0/1": FIRST_EPOCH, "/2/1": TRUE_LENGTH},
     "StreamingDataLoader": {"/1/mapping/0/1": FIRST_EPOCH},
+    "StreamingDataset": {
+        "/10/raises": "a missing data set is a FileNotFoundError",
+        **dict.fromkeys(("/11", "/12", "/13", "/16", "/17"), "the constructor checks arguments"),
+    },
     "StreamingEnWiki": {"/2/0/mapping/0/1": FIRST_EPOCH, "/2/1": TRUE_LENGTH},
     "StreamingImageNet": {"/9/0/mapping/0/1": FIRST_EPOCH, "/9/1": TRUE_LENGTH},
     "StreamingInsideWebVid": {"/2/0/mapping/0/1": FIRST_EPOCH},

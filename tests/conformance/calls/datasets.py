@@ -35,6 +35,7 @@ def _lists(pair: Any) -> list[list[int]]:
 def streaming_dataset(cls: Any, folder: Path) -> Any:
     remote, local = written(folder / "remote"), folder / "local"
     dataset = cls(remote=str(remote), local=str(local), batch_size=2, shuffle=True)
+    arguments = [getattr(dataset, name) for name in ARGUMENTS]
     start = [dataset.next_epoch, dataset.size, len(dataset)]
     numbers = [
         dataset.get_item(3),
@@ -47,7 +48,6 @@ def streaming_dataset(cls: Any, folder: Path) -> Any:
     ]
     units = [_lists(dataset.resample_streams(2)), _lists(dataset.resample_streams(2, 0))]
     facts = [np.asarray(getattr(dataset, name)).tolist() for name in FACTS]
-    arguments = [getattr(dataset, name) for name in ARGUMENTS]
     epochs = [_ids(dataset), _ids(dataset), dataset.next_epoch]
     states = [dataset.state_dict(2, True), dataset.state_dict(4, False)]
     resumed = cls(local=str(remote), batch_size=2, shuffle=True)
@@ -55,7 +55,7 @@ def streaming_dataset(cls: Any, folder: Path) -> Any:
     return [
         *(start, numbers, units, facts, arguments, epochs, states),
         [_ids(resumed), _ids(resumed), resumed.next_epoch],
-        [list(dataset.spanner[4]), len(dataset.shards), len(dataset.streams)],
+        [list(map(int, dataset.spanner[4])), len(dataset.shards), len(dataset.streams)],
         outcome(cls),
         outcome(cls, local=str(folder / "missing")),
         outcome(cls, local=str(remote), shuffle_algo="nope"),

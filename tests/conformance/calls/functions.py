@@ -372,6 +372,8 @@ def array(cls: Any, folder: Path) -> Any:
     getitem = squares.__getitem__
     return [
         outcome(cls),
+        outcome(cls.get_item, squares, 0),
+        outcome(cls.size.fget, squares),
         squares.size,
         *(outcome(getitem, i) for i in (0, 4, -1, -5, 5, -6, np.int64(3))),
         *(outcome(getitem, s) for s in (slice(1, 4), slice(None, None, -2), slice(9, 20))),

@@ -11,7 +11,9 @@ from .scenario import public, scenario
 
 
 def _weights(streams: list[Any]) -> Any:
-    return [[getattr(s, key, None) for key in ("proportion", "repeat", "choose")] for s in streams]
+    keys = ("proportion", "repeat", "choose")
+    values = [[getattr(stream, key, None) for key in keys] for stream in streams]
+    return [[None if value is None else float(value) for value in row] for row in values]
 
 
 @scenario("Stream")
@@ -46,7 +48,7 @@ def stream(cls: Any, folder: Path) -> Any:
         [len(shard) for shard in shards],
         [empty, present.tolist(), fetched, names(local)],
         [outcome(cls.validate_weights, streams) for streams in _mixtures(cls)],
-        *(_applied(cls, streams) for streams in _mixtures(cls)),
+        *(_applied(cls, epoch) for epoch in (None, 20)),
     ]
 
 
@@ -59,7 +61,9 @@ def _mixtures(cls: Any) -> list[list[Any]]:
     ]
 
 
-def _applied(cls: Any, streams: list[Any]) -> Any:
+def _applied(cls: Any, epoch: int | None) -> Any:
     sizes = np.array([10, 6])
-    ends = [outcome(cls.apply_weights, streams, sizes, epoch, 9) for epoch in (None, 20)]
-    return [ends, _weights(streams)]
+    return [
+        [outcome(cls.apply_weights, streams, sizes, epoch, 9), _weights(streams)]
+        for streams in _mixtures(cls)
+    ]
