@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from streaming.format.compression import is_compression
+from streaming.format.encodings.mds import get_mds_encoded_size, is_mds_encoding
 from streaming.format.errors import FormatError
 
 __all__ = [
@@ -134,10 +135,19 @@ def check_schema(schema: dict[str, Any]) -> None:
         sizes = _check("column_sizes", schema, _is_sizes, "a list of sizes in bytes, or nulls")
         if len(sizes) != len(schema["column_names"]):
             raise FormatError(f"column_sizes has {len(sizes)} entries, column_names another number")
+        for encoding, size in zip(schema["column_encodings"], sizes, strict=True):
+            _check_size(encoding, size)
     else:
         _check("newline", schema, _is_text, "a non-empty string")
     if kind == "xsv":
         _check("separator", schema, _is_text, "a non-empty string")
+
+
+def _check_size(encoding: str, size: int | None) -> None:
+    # An encoding may be registered later; then the shard's reader checks it.
+    own = get_mds_encoded_size(encoding) if is_mds_encoding(encoding) else None
+    if own is not None and size is not None and own != size:
+        raise FormatError(f"column_sizes: values of {encoding} take {own} bytes, not {size}")
 
 
 def _check_columns(schema: dict[str, Any]) -> None:

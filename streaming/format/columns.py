@@ -34,7 +34,7 @@ class Names:
         self._len = len(names)
         self._starts: list[int] = []
         self._runs: list[tuple[str, int, int, str] | None] = []
-        expected = ""
+        expected: str | None = None
         prefix, number, width, suffix = "", 0, 0, ""
         previous: str | None = ""
         for at, name in enumerate(names):
@@ -48,7 +48,7 @@ class Names:
                 self._runs.append(None if name is None else (prefix, number, width, suffix))
             previous = name
             number += 1
-            expected = f"{prefix}{number:0{width}d}{suffix}" if width else ""
+            expected = f"{prefix}{number:0{width}d}{suffix}" if width else None
 
     def __len__(self) -> int:
         return self._len
