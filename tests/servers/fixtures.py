@@ -27,8 +27,9 @@ class Bucket:
     direct: Any
     """A botocore client that goes past the proxy."""
 
-    def put(self, key: str, data: bytes) -> None:
-        self.direct.put_object(Bucket=self.name, Key=key, Body=data)
+    def put(self, key: str, data: bytes, *, public: bool = False) -> None:
+        acl = {"ACL": "public-read"} if public else {}
+        self.direct.put_object(Bucket=self.name, Key=key, Body=data, **acl)
 
     def read(self, key: str) -> bytes:
         data: bytes = self.direct.get_object(Bucket=self.name, Key=key)["Body"].read()

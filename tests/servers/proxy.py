@@ -96,6 +96,7 @@ class FaultProxy:
         parts = urlsplit(upstream)
         self.upstream = (parts.hostname or "127.0.0.1", parts.port or 80)
         self.seen: list[Seen] = []
+        self.connections = 0
         self._tls = tls
         self._faults: list[Fault] = []
         self._rng = random.Random(seed)
@@ -215,6 +216,7 @@ def _handler_of(proxy: FaultProxy) -> type[BaseHTTPRequestHandler]:
                 self.request = proxy._tls.wrap_socket(self.request, server_side=True)
             with proxy._changed:
                 proxy._open.add(self.request)
+                proxy.connections += 1
             super().setup()
 
         def finish(self) -> None:
