@@ -40,8 +40,12 @@ test: lint
 test-all: $(READY)
 	$(PYTEST) -m long $(ARGS)
 
+# The tests' servers that neither pip nor npm has.
+SYSTEM_PACKAGES := openssh-server
 system:
-	@true
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  apt-get update -qq && apt-get install -qq -y --no-install-recommends $(SYSTEM_PACKAGES); \
+	else echo "make system needs root and apt; without them install: $(SYSTEM_PACKAGES)"; fi
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
