@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -79,13 +79,13 @@ class WriterOptions:
 
 
 def check_columns(
-    columns: Any, is_encoding: Callable[[str], bool], known: Iterable[str]
+    columns: Any, resolve: Callable[[str], object], known: Collection[str]
 ) -> dict[str, str]:
     """Check a writer's columns.
 
     Args:
         columns: The argument.
-        is_encoding: Says whether an encoding can be used.
+        resolve: Raises FormatError for an encoding that can't be used, or returns False.
         known: Encodings to choose from, for the message.
 
     Returns:
@@ -102,8 +102,14 @@ def check_columns(
     for name, encoding in columns.items():
         if not isinstance(name, str) or not isinstance(encoding, str):
             raise TypeError(f"column {name!r}: {encoding!r}: name and encoding must be strings")
-        if not is_encoding(encoding):
-            raise EncodeTypeError(f"column {name!r}: {_not_among('encoding', encoding, known)}")
+        why = _not_among("encoding", encoding, known)
+        try:
+            if resolve(encoding) is not False:
+                continue
+        except FormatError as exc:
+            # An encoding that is known objects to what comes after its name.
+            why = str(exc) if encoding.partition(":")[0] in known else why
+        raise EncodeTypeError(f"column {name!r}: {why}")
     return dict(columns)
 
 

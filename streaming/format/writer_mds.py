@@ -27,7 +27,6 @@ from streaming.format.encodings.mds import (
     UInt64,
     get_mds_encoder,
     get_mds_encodings,
-    is_mds_encoding,
     mds_encode,
 )
 from streaming.format.errors import EncodeError
@@ -92,7 +91,7 @@ class MDSWriter(JointWriter):
         size_limit: int | str | None = 1 << 26,
         **kwargs: Any,
     ) -> None:
-        self.columns = check_columns(columns, is_mds_encoding, get_mds_encodings())
+        self.columns = check_columns(columns, get_mds_encoder, get_mds_encodings())
         self.column_names = sorted(self.columns)
         self.column_encodings = [self.columns[name] for name in self.column_names]
         coders = [get_mds_encoder(encoding) for encoding in self.column_encodings]

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -174,6 +175,26 @@ def test_writing_goes_on_while_uploading(remote: Remote) -> None:
     remote.release()
     writer.finish()
     assert read_all(remote.root) == MANY[:8]
+
+
+def test_memory_stays_within_a_few_shards(remote: Remote) -> None:
+    mib = 1 << 20
+    tracemalloc.start()
+    try:
+        with MDSWriter(
+            columns={"data": "bytes"}, out=Remote.url, size_limit=mib, max_workers=2
+        ) as writer:
+            remote.hold()
+            for i in range(400):
+                if i == 100:
+                    remote.release()
+                writer.write({"data": bytes(mib // 10)})
+                if i < 20:
+                    remote.release(1)
+        assert len(writer.shards) > 40
+        assert tracemalloc.get_traced_memory()[1] < 9 * mib
+    finally:
+        tracemalloc.stop()
 
 
 # Failures.

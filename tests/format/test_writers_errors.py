@@ -99,6 +99,20 @@ def test_one_place_by_two_names(tmp_path: Path) -> None:
         MDSWriter(columns=COLUMNS, out=(tmp_path / "same", f"file://{tmp_path}/same"))
 
 
+@pytest.mark.parametrize(
+    ("encoding", "message"),
+    [
+        ("ndarray:int33", r"column 'v': ndarray of 'int33': must be one of"),
+        ("ndarray:int32:0", r"column 'v': ndarray of shape \(0,\)"),
+        ("int:3", r"column 'v': .*int takes no parameters"),
+        ("ndaray:int32", r"column 'v': there is no encoding 'ndaray:int32'"),
+    ],
+)
+def test_wrong_parameters_of_encodings(encoding: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=message):
+        MDSWriter(columns={"v": encoding}, out=tmp_path / "out")
+
+
 def test_a_file_is_no_place(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(NotADirectoryError, match="is a file"):
