@@ -187,6 +187,7 @@ _CONNECTION: Mapping[str, tuple[str, bool]] = {
     "ConnectionClosedError": ("the connection was closed before an answer came", True),
     "NewConnectionError": ("no connection could be made", True),
     "EndpointConnectionError": ("no connection could be made", True),
+    "ResponseError": ("the request was redirected again and again", False),
     "ProxyError": ("the proxy could not be used", True),
     "ProxyConnectionError": ("the proxy could not be used", True),
     "SSLError": ("the encrypted connection failed", True),

@@ -61,7 +61,7 @@ def register_store(scheme: str, factory: StoreFactory | str) -> None:
         >>> store_for("backup://2024/images")
         LocalStore('/mnt/2024/images')
     """
-    if scheme_of(f"{scheme}://") != scheme:
+    if not scheme or scheme_of(f"{scheme}://") != scheme:
         raise ValueError(f"{scheme!r} can't be a scheme: give two or more of a-z 0-9 + - .")
     _registered[scheme] = factory
 

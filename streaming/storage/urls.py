@@ -54,6 +54,8 @@ def split_url(url: str) -> tuple[str, str]:
         (('s3://bucket/train', 'index.json'), ('.', 'index.json'), ('/', 'a'))
         >>> split_url("https://host/a%20b/c?token=x")
         ('https://host/a%20b?token=x', 'c')
+        >>> split_url("file:///a%20b")
+        ('file:///', 'a b')
     """
     scheme = scheme_of(url)
     if scheme in ("http", "https"):
@@ -63,6 +65,8 @@ def split_url(url: str) -> tuple[str, str]:
     if scheme == "":
         url = url.replace(os.sep, "/")
     folder, _, key = url.rpartition("/")
+    if scheme == "file":
+        return f"{folder}/", unquote(key)  # With the slash, lest file:///a lie in "file://".
     return folder or ("/" if url.startswith("/") else "."), key
 
 
