@@ -418,14 +418,15 @@ class SplitWriter(Writer):
         size_limit: int | str | None = 1 << 26,
         **kwargs: Any,
     ) -> None:
+        per_shard, per_sample = self.extra_bytes_per_shard, self.extra_bytes_per_sample
         super().__init__(
             out=out,
+            size_limit=size_limit,
+            extra_bytes_per_shard=per_shard,
+            extra_bytes_per_sample=per_sample,
             keep_local=keep_local,
             compression=compression,
             hashes=hashes,
-            size_limit=size_limit,
-            extra_bytes_per_shard=self.extra_bytes_per_shard,
-            extra_bytes_per_sample=self.extra_bytes_per_sample,
             **kwargs,
         )
 
