@@ -9,7 +9,7 @@ from typing import Any
 from streaming.format.checks import check_config
 from streaming.format.errors import CorruptShardError
 from streaming.format.info import FileInfo
-from streaming.format.read_xsv import split_arguments
+from streaming.format.read_xsv import line_at, split_arguments
 from streaming.format.reader import SplitReader
 
 __all__ = ["JSONReader"]
@@ -88,11 +88,9 @@ class JSONReader(SplitReader):
         return 2 + len(self._end)
 
     def _decode(self, data: Any, begin: int, end: int) -> dict[str, Any]:
-        line = data[begin:end]
-        if not line.endswith(self._end):
-            raise CorruptShardError(f"the line does not end with {self.newline!r}: {line[-20:]!r}")
+        line = line_at(data, begin, end, self._end)
         try:
-            found = json.loads(str(line[: -len(self._end)], "utf-8"))
+            found = json.loads(str(line, "utf-8"))
         except (ValueError, RecursionError) as err:
             raise CorruptShardError(f"not JSON: {err}") from None
         if type(found) is not dict:

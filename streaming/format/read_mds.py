@@ -122,6 +122,9 @@ class MDSReader(JointReader):
     def _min_bytes(self) -> int:
         return self._schema().min_bytes
 
+    def _has_fixed_size(self) -> bool:
+        return self._schema().has_fixed_size
+
     def _decode(self, data: Any, begin: int, end: int) -> dict[str, Any]:
         return (self._compiled or self._schema()).decode(data, begin, end)
 

@@ -101,11 +101,9 @@ class XSVReader(SplitReader):
         return len(self._end)
 
     def _decode(self, data: Any, begin: int, end: int) -> dict[str, Any]:
-        line = data[begin:end]
-        if not line.endswith(self._end):
-            raise CorruptShardError(f"the line does not end with {self.newline!r}: {line[-20:]!r}")
+        line = line_at(data, begin, end, self._end)
         try:
-            values = str(line[: -len(self._end)], "utf-8").split(self.separator)
+            values = str(line, "utf-8").split(self.separator)
         except UnicodeDecodeError as err:
             raise CorruptShardError(f"not UTF-8: {err}") from None
         if len(values) != len(self.column_names):
@@ -177,6 +175,21 @@ class TSVReader(_FixedXSVReader):
 
     _formats = ("tsv",)
     _separator = "\t"
+
+
+def line_at(data: Any, begin: int, end: int, newline: bytes) -> bytes:
+    """Return the line in ``data[begin:end]`` without its end.
+
+    Raises:
+        CorruptShardError: It does not end there, or the line before it does not end where it
+            begins.
+    """
+    line: bytes = data[begin:end]
+    if not line.endswith(newline):
+        raise CorruptShardError(f"the line does not end with {newline!r}: {line[-20:]!r}")
+    if begin and data[begin - len(newline) : begin] != newline:
+        raise CorruptShardError(f"the line begins in the middle of another: {line[:20]!r}")
+    return line[: -len(newline)]
 
 
 def split_arguments(obj: dict[str, Any]) -> dict[str, Any]:

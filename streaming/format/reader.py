@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streaming.format.array import Array
-from streaming.format.compression import decompress
 from streaming.format.errors import CorruptShardError, FormatError
 from streaming.format.info import FileInfo
-from streaming.format.mapping import Buffer, OpenFile, PositionedFile, open_file
+from streaming.format.mapping import OpenFile, PositionedFile
+from streaming.format.opening import Opened, open_pair, read_offsets, read_spans
 from streaming.units import bytes_to_int
 
 __all__ = ["JointReader", "Reader", "SplitReader"]
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """A shard that is open: nobody changes it, so that threads share it without a lock."""
-
-    file: OpenFile
-    """The file that holds the samples."""
-    data: Buffer
-    offsets: NDArray[np.uint32]
-    """Where each sample begins, and where the last one ends: samples + 1 offsets into ``data``."""
 
 
 class Reader(Array, ABC):
@@ -182,67 +169,21 @@ class Reader(Array, ABC):
         """Open the files and check them."""
         raise NotImplementedError
 
-    def _open_pair(self, pair: tuple[FileInfo, FileInfo | None]) -> OpenFile:
-        raw, zipped = pair
-        path = self.path_of(raw)
-        try:
-            return open_file(path, raw.bytes)
-        except FileNotFoundError:
-            if zipped is None:
-                raise
-        zip_path = self.path_of(zipped)
-        try:
-            return OpenFile(self._decompress(zip_path, raw, zipped), path, None)
-        except FileNotFoundError:
-            raise FileNotFoundError(
-                errno.ENOENT, f"No shard here, neither raw nor as {zipped.basename}", path
-            ) from None
+    def _open_pair(self, raw: FileInfo, zipped: FileInfo | None) -> OpenFile:
+        zip_path = None if zipped is None else self.path_of(zipped)
+        return open_pair(self.path_of(raw), raw, zip_path, zipped, self.compression)
 
-    def _decompress(self, path: str, raw: FileInfo, zipped: FileInfo) -> bytes:
-        with open(path, "rb") as file:
-            packed = file.read(zipped.bytes + 1)
-        if len(packed) != zipped.bytes:
-            raise CorruptShardError(f"{path} has not the {zipped.bytes} bytes that the index says")
-        try:
-            data = decompress(self.compression, packed, max_bytes=raw.bytes)
-        except FormatError as err:
-            raise CorruptShardError(f"{path}: {err}") from err
-        if len(data) != raw.bytes:
-            raise CorruptShardError(
-                f"{path} becomes {len(data)} bytes where the index says {raw.bytes}"
-            )
-        return data
-
-    def _offsets(self, table: Buffer, path: str, first: int, last: int) -> NDArray[np.uint32]:
-        """Return the table of offsets at the beginning of a file, checked."""
-        if len(table) < 4 * (self.samples + 2):
-            raise CorruptShardError(
-                f"{path} of {len(table)} bytes cannot have {self.samples} samples"
-            )
-        numbers = np.frombuffer(table[: 4 * (self.samples + 2)], "<u4")
-        if numbers[0] != self.samples:
-            raise CorruptShardError(
-                f"{path} has {numbers[0]} samples where the index says {self.samples}"
-            )
-        offsets = numbers[1:]
-        if offsets[0] < first or offsets[-1] != last:
-            raise CorruptShardError(
-                f"{path}: samples from byte {offsets[0]} to {offsets[-1]}; they should begin at "
-                f"{first} or later and end at {last}"
-            )
-        short = offsets[1:] < offsets[:-1]
-        short |= offsets[1:] - offsets[:-1] < self._min_bytes()
-        if short.any():
-            at = int(short.argmax())
-            raise CorruptShardError(
-                f"{path}: sample {at} is said to be in the bytes from {offsets[at]} to "
-                f"{offsets[at + 1]}, which cannot hold it"
-            )
-        return offsets.astype(np.uint32, copy=False)
+    def _offsets(self, table: OpenFile, first: int, last: int) -> NDArray[np.uint32]:
+        least = self._min_bytes()
+        return read_offsets(table, self.samples, first, last, least, self._has_fixed_size())
 
     def _min_bytes(self) -> int:
         """The least that a sample can take."""
         return 0
+
+    def _has_fixed_size(self) -> bool:
+        """Whether that is what every sample takes."""
+        return False
 
     # Reading.
 
@@ -266,7 +207,7 @@ class Reader(Array, ABC):
         if not 0 <= idx < self.samples:
             raise self._out_of_range(idx)
         begin, end = opened.offsets.item(idx), opened.offsets.item(idx + 1)
-        data = opened.data
+        data = opened.file.data
         if type(data) is PositionedFile:
             data = data[begin:end]
             begin, end = 0, end - begin
@@ -284,7 +225,7 @@ class Reader(Array, ABC):
         opened = self._opened or self._get_opened()
         if not 0 <= idx < self.samples:
             raise self._out_of_range(idx)
-        return opened.data[opened.offsets.item(idx) : opened.offsets.item(idx + 1)]
+        return opened.file.data[opened.offsets.item(idx) : opened.offsets.item(idx + 1)]
 
     def decode_sample(self, data: bytes) -> dict[str, Any]:
         """Make a sample of its bytes.
@@ -317,9 +258,9 @@ class Reader(Array, ABC):
             raise self._out_of_range(int(at[(at < 0) | (at >= self.samples)][0]))
         begins = opened.offsets[at].astype(np.int64)
         ends = opened.offsets[at + 1].astype(np.int64)
-        data = opened.data
+        data = opened.file.data
         if type(data) is PositionedFile:
-            data, begins, ends = _read_spans(data, begins, ends)
+            data, begins, ends = read_spans(data, begins, ends)
         try:
             return self._columns(data, begins, ends)
         except (FormatError, UnicodeDecodeError):
@@ -358,16 +299,6 @@ class Reader(Array, ABC):
         self.__dict__.update(state, _opening=threading.Lock())
 
 
-def _read_spans(
-    file: PositionedFile, begins: NDArray[np.int64], ends: NDArray[np.int64]
-) -> tuple[bytes, NDArray[np.int64], NDArray[np.int64]]:
-    """Return the bytes of spans of a file one after another, and where each is in them."""
-    spans = zip(begins.tolist(), ends.tolist(), strict=True)
-    data = b"".join([file[begin:end] for begin, end in spans])
-    stops = np.cumsum(ends - begins)
-    return data, stops - (ends - begins), stops
-
-
 class JointReader(Reader):
     """A shard that is one file: table of offsets, header and samples.
 
@@ -399,9 +330,9 @@ class JointReader(Reader):
         self.file_pairs.append((raw_data, zip_data))
 
     def _open(self) -> Opened:
-        file = self._open_pair((self.raw_data, self.zip_data))
-        table = 4 * (self.samples + 2)
-        return Opened(file, file.data, self._offsets(file.data, file.path, table, len(file.data)))
+        file = self._open_pair(self.raw_data, self.zip_data)
+        offsets = self._offsets(file, first=4 * (self.samples + 2), last=len(file.data))
+        return Opened(file, offsets)
 
 
 class SplitReader(Reader):
@@ -441,10 +372,15 @@ class SplitReader(Reader):
         self.file_pairs += [(raw_meta, zip_meta), (raw_data, zip_data)]
 
     def _open(self) -> Opened:
-        meta = self._open_pair((self.raw_meta, self.zip_meta))
-        file = self._open_pair((self.raw_data, self.zip_data))
-        offsets = self._offsets(meta.data, meta.path, self._header_bytes(), len(file.data))
-        return Opened(file, file.data, offsets)
+        meta = self._open_pair(self.raw_meta, self.zip_meta)
+        file = self._open_pair(self.raw_data, self.zip_data)
+        first = self._header_bytes()
+        offsets = self._offsets(meta, first, last=len(file.data))
+        if offsets[0] != first:
+            raise CorruptShardError(
+                f"{meta.path}: the first sample is said to be at byte {offsets[0]}, not {first}"
+            )
+        return Opened(file, offsets)
 
     def _header_bytes(self) -> int:
         """The bytes that precede the samples in their file."""

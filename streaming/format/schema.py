@@ -77,6 +77,8 @@ class MDSSchema:
         self._fixed = sum(size for size in sizes if size is not None)
         self.min_bytes = self._head.size + self._fixed
         """The least that a sample can take."""
+        self.has_fixed_size = not self._variable
+        """Whether that is what every sample takes."""
 
     def decode(self, data: Any, begin: int, end: int) -> dict[str, Any]:
         """Make the sample that lies in ``data[begin:end]``, at least ``min_bytes`` of a buffer.
