@@ -64,7 +64,7 @@ COMPAT = {
     ],
     "streaming.base.spanner": ["Spanner"],
     "streaming.base.storage": ["CloudDownloader", "CloudUploader"],
-    "streaming.base.storage.download": ["CloudDownloader", "S3Downloader"],
+    "streaming.base.storage.download": ["CloudDownloader", "S3Downloader", "DOWNLOADER_MAPPINGS"],
     "streaming.base.storage.upload": ["CloudUploader", "S3Uploader"],
     "streaming.base.stream": ["Stream", "streams_registry"],
     "streaming.base.util": [

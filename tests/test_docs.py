@@ -1,0 +1,43 @@
+"""The code in the documentation runs, and the site builds."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from sybil import Sybil
+from sybil.parsers.markdown import PythonCodeBlockParser
+
+from streaming.base.storage import download
+from streaming.storage import registry
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SYBIL = Sybil(parsers=[PythonCodeBlockParser()])
+
+
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_code_blocks_run(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    # What a page registers is forgotten after it.
+    monkeypatch.setattr(registry, "_registered", {})
+    monkeypatch.setattr(download, "DOWNLOADER_MAPPINGS", dict(download.DOWNLOADER_MAPPINGS))
+    for example in SYBIL.parse(path).examples():
+        example.evaluate()
+
+
+def test_there_are_code_blocks():
+    assert sum(1 for path in PAGES for _ in SYBIL.parse(path).examples()) >= 10
+
+
+@pytest.mark.long
+def test_the_site_builds(tmp_path):
+    build = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert build.returncode == 0, build.stderr
+    assert (tmp_path / "quickstart.html").exists()
