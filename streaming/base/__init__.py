@@ -40,7 +40,6 @@ __getattr__, __dir__ = lazy_names(
         "batching",
         "compression",
         "constant",
-        "converters",
         "dataloader",
         "dataset",
         "distributed",
