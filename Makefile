@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+SERVERS := node_modules/.ready
 ARGS ?=
 # One process a core, as many as the machine has.
 PYTEST := $(BIN)/python -m pytest -n auto
@@ -22,6 +23,14 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
+# Servers that the tests talk to and that npm has. Without npm, the tests that need them say so.
+$(SERVERS): package.json
+	@if command -v npm >/dev/null; then \
+	    npm install --no-audit --no-fund --no-package-lock --silent && touch $@; \
+	else \
+	    echo "npm is missing, and with it Azurite: the tests of azure:// will be skipped"; \
+	fi
+
 demo: $(READY)
 	$(BIN)/python examples/digits.py $(ARGS)
 
@@ -37,7 +46,7 @@ format: $(READY)
 test: lint
 	$(PYTEST) -m 'not long' $(ARGS)
 
-test-all: $(READY)
+test-all: $(READY) $(SERVERS)
 	$(PYTEST) -m long $(ARGS)
 
 # The tests' servers that neither pip nor npm has.
@@ -48,4 +57,4 @@ system:
 	else echo "make system needs root and apt; without them install: $(SYSTEM_PACKAGES)"; fi
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) node_modules build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -254,7 +254,7 @@ def _handler_of(proxy: FaultProxy) -> type[BaseHTTPRequestHandler]:
             finally:
                 proxy.notify()
 
-        do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _any
+        do_GET = do_HEAD = do_PUT = do_POST = do_PATCH = do_DELETE = _any
 
         def _refuse(self, fault: Fault) -> None:
             # The request's body is read all the same: else its rest would be the next request.
