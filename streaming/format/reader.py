@@ -324,10 +324,9 @@ class JointReader(Reader):
         size_limit: int | str | None,
         zip_data: FileInfo | None,
     ) -> None:
+        self.raw_data, self.zip_data = raw_data, zip_data
         super().__init__(dirname, split, compression, hashes, samples, size_limit)
-        self.raw_data = raw_data
-        self.zip_data = zip_data
-        self.file_pairs.append((raw_data, zip_data))
+        self.file_pairs = [(raw_data, zip_data)]
 
     def _open(self) -> Opened:
         file = self._open_pair(self.raw_data, self.zip_data)
@@ -364,12 +363,10 @@ class SplitReader(Reader):
         zip_data: FileInfo | None,
         zip_meta: FileInfo | None,
     ) -> None:
+        self.raw_data, self.zip_data = raw_data, zip_data
+        self.raw_meta, self.zip_meta = raw_meta, zip_meta
         super().__init__(dirname, split, compression, hashes, samples, size_limit)
-        self.raw_data = raw_data
-        self.raw_meta = raw_meta
-        self.zip_data = zip_data
-        self.zip_meta = zip_meta
-        self.file_pairs += [(raw_meta, zip_meta), (raw_data, zip_data)]
+        self.file_pairs = [(raw_meta, zip_meta), (raw_data, zip_data)]
 
     def _open(self) -> Opened:
         meta = self._open_pair(self.raw_meta, self.zip_meta)
