@@ -34,14 +34,15 @@ __all__ = [
     "vision",
 ]
 
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "streaming.dataloader": ["StreamingDataLoader"],
-        "streaming.dataset": ["StreamingDataset"],
-        "streaming.format": ["CSVWriter", "JSONWriter", "MDSWriter", "TSVWriter", "XSVWriter"],
-        "streaming.local": ["LocalDataset"],
-        "streaming.stream": ["Stream"],
-    },
-    submodules=["base", "multimodal", "text", "vision"],
-)
+if not TYPE_CHECKING:  # or a type checker would take any name for granted
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "streaming.dataloader": ["StreamingDataLoader"],
+            "streaming.dataset": ["StreamingDataset"],
+            "streaming.format": ["CSVWriter", "JSONWriter", "MDSWriter", "TSVWriter", "XSVWriter"],
+            "streaming.local": ["LocalDataset"],
+            "streaming.stream": ["Stream"],
+        },
+        submodules=["base", "multimodal", "text", "vision"],
+    )

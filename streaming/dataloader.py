@@ -29,8 +29,8 @@ class StreamingDataLoader(DataLoader[Any]):
         >>> state = loader.state_dict()
         >>> state["epoch"], state["sample_in_epoch"]
         (0, 2)
-        >>> resumed = StreamingDataLoader(StreamingDataset(local=folder, batch_size=2),
-        batch_size=2)
+        >>> again = StreamingDataset(local=folder, batch_size=2)
+        >>> resumed = StreamingDataLoader(again, batch_size=2)
         >>> resumed.load_state_dict(state)
         >>> [batch["x"].tolist() for batch in resumed]
         [[2, 3], [4, 5], [6, 7]]

@@ -13,14 +13,15 @@ if TYPE_CHECKING:
 
 __all__ = ["StreamingInsideWebVid", "StreamingOutsideDTWebVid", "StreamingOutsideGIWebVid"]
 
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "streaming.multimodal.webvid": [
-            "StreamingInsideWebVid",
-            "StreamingOutsideDTWebVid",
-            "StreamingOutsideGIWebVid",
-        ]
-    },
-    submodules=["webvid"],
-)
+if not TYPE_CHECKING:  # or a type checker would take any name for granted
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "streaming.multimodal.webvid": [
+                "StreamingInsideWebVid",
+                "StreamingOutsideDTWebVid",
+                "StreamingOutsideGIWebVid",
+            ]
+        },
+        submodules=["webvid"],
+    )

@@ -11,12 +11,13 @@ if TYPE_CHECKING:
 
 __all__ = ["StreamingC4", "StreamingEnWiki", "StreamingPile"]
 
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "streaming.text.c4": ["StreamingC4"],
-        "streaming.text.enwiki": ["StreamingEnWiki"],
-        "streaming.text.pile": ["StreamingPile"],
-    },
-    submodules=["c4", "enwiki", "pile"],
-)
+if not TYPE_CHECKING:  # or a type checker would take any name for granted
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "streaming.text.c4": ["StreamingC4"],
+            "streaming.text.enwiki": ["StreamingEnWiki"],
+            "streaming.text.pile": ["StreamingPile"],
+        },
+        submodules=["c4", "enwiki", "pile"],
+    )

@@ -19,14 +19,15 @@ __all__ = [
     "StreamingVisionDataset",
 ]
 
-__getattr__, __dir__ = lazy_names(
-    __name__,
-    {
-        "streaming.vision.ade20k": ["StreamingADE20K"],
-        "streaming.vision.base": ["StreamingVisionDataset"],
-        "streaming.vision.cifar10": ["StreamingCIFAR10"],
-        "streaming.vision.coco": ["StreamingCOCO"],
-        "streaming.vision.imagenet": ["StreamingImageNet"],
-    },
-    submodules=["ade20k", "base", "cifar10", "coco", "imagenet"],
-)
+if not TYPE_CHECKING:  # or a type checker would take any name for granted
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {
+            "streaming.vision.ade20k": ["StreamingADE20K"],
+            "streaming.vision.base": ["StreamingVisionDataset"],
+            "streaming.vision.cifar10": ["StreamingCIFAR10"],
+            "streaming.vision.coco": ["StreamingCOCO"],
+            "streaming.vision.imagenet": ["StreamingImageNet"],
+        },
+        submodules=["ade20k", "base", "cifar10", "coco", "imagenet"],
+    )
