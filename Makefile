@@ -49,6 +49,9 @@ test: lint
 test-all: $(READY) $(SERVERS)
 	$(PYTEST) -m long $(ARGS)
 
+docs: $(READY)
+	$(BIN)/python -m mkdocs build --strict
+
 # The tests' servers that neither pip nor npm has.
 SYSTEM_PACKAGES := openssh-server
 system:
