@@ -104,6 +104,7 @@ class Body:
         self._close = close
         self._interrupt = interrupt
         self._reading = threading.Lock()
+        self._given_up = False
         self._translate: Translate = from_connection
 
     def bind(self, url: str, translate: Translate) -> Body:
@@ -116,7 +117,7 @@ class Body:
         came = 0
         while True:
             # Only the store's own work is guarded: what the consumer raises is not a StoreError.
-            with translated(self.url, self._translate), self._reading:
+            with translated(self.url, self._meaning), self._reading:
                 chunk = next(self._chunks, None)
             if chunk is None:
                 break
@@ -128,6 +129,11 @@ class Body:
                 url=self.url,
                 retryable=True,
             )
+
+    def _meaning(self, exc: BaseException, url: str) -> StoreError | None:
+        if self._given_up:  # What a connection says that is shut beneath its reader is chance.
+            return StoreError(f"{url}: reading was given up ({exc})", url=url, retryable=True)
+        return self._translate(exc, url)
 
     def __enter__(self) -> Body:
         return self
@@ -146,6 +152,7 @@ class Body:
         From another thread it ends a read that is under way, by a retryable `StoreError` there: a
         way to give up on a connection that has stalled.
         """
+        self._given_up = True
         if self._reading.acquire(blocking=False):
             try:
                 close, self._close = self._close, None

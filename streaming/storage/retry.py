@@ -121,15 +121,15 @@ class RetryPolicy:
                 failures.append(error)
                 if isinstance(error, Throttled) and spare and self.retries:
                     spare -= 1
-                elif retries:
-                    retries -= 1
                 else:
-                    raise self._last(failures, what, "") from error
-                if not error.retryable:
-                    raise self._last(failures, what, "") from error
-                wait = self.wait_s(len(failures), error)
-                if waited + wait > self.max_wait_s:
+                    retries -= 1
+                wait, note = self.wait_s(len(failures), error), ""
+                final = retries < 0 or not error.retryable
+                if not final and waited + wait > self.max_wait_s:
                     note = f"; waiting {wait:.1f} s more would pass {self.max_wait_s:.1f} s in all"
+                elif final and len(failures) == 1:
+                    raise
+                if final or note:
                     raise self._last(failures, what, note) from error
                 waited += wait
                 logger.debug("%s: attempt %d: %s", what, len(failures), error)
@@ -138,7 +138,5 @@ class RetryPolicy:
             self.sleep(wait)
 
     def _last(self, failures: list[StoreError], what: str, note: str) -> StoreError:
-        if len(failures) == 1 and not note:
-            return failures[0].retold(str(failures[0]))
         reasons = "".join(f"\n  attempt {i}: {e}" for i, e in enumerate(failures, 1))
         return failures[-1].retold(f"{what} failed after {len(failures)} attempts{note}:{reasons}")

@@ -184,6 +184,17 @@ def test_a_body_that_is_cut_short(store, source):
     assert caught.value.retryable
 
 
+def test_reading_that_is_given_up(store, source):
+    store.put(source, "a")
+    body = store.open("a")
+    chunks = iter(body)
+    next(chunks)
+    body.close()
+    with pytest.raises(StoreError, match="root/a: reading was given up") as caught:
+        next(chunks)
+    assert caught.value.retryable
+
+
 @pytest.mark.parametrize(
     ("url", "local", "path"),
     [
