@@ -1,5 +1,6 @@
 """Importing is quick, because it imports nothing that isn't needed yet."""
 
+import functools
 import json
 import os
 import subprocess
@@ -76,7 +77,8 @@ COMPAT = {
 """The names that code written against mosaicml-streaming imports."""
 
 
-def imported_by(code: str) -> set[str]:
+@functools.cache
+def imported_by(code: str) -> frozenset[str]:
     """The top-level packages that are there after running some code in a new interpreter."""
     report = "import json, sys; print(json.dumps(sorted({n.split('.')[0] for n in sys.modules})))"
     env = {k: v for k, v in os.environ.items() if not k.startswith(("COV_", "PYTEST"))}
@@ -87,7 +89,7 @@ def imported_by(code: str) -> set[str]:
         check=True,
         env=env,
     )
-    return set(json.loads(run.stdout.splitlines()[-1]))
+    return frozenset(json.loads(run.stdout.splitlines()[-1]))
 
 
 def test_import_streaming_imports_nothing_from_elsewhere():
