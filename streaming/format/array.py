@@ -54,6 +54,10 @@ class Array:
         if isinstance(at, list) or (isinstance(at, np.ndarray) and at.ndim):
             return [self[i] for i in at]
         try:
+            if isinstance(
+                at, np.bool_
+            ):  # once an integer in NumPy; a mask is not a list of numbers
+                raise TypeError
             number = operator.index(at)
         except TypeError:
             raise _BadIndexError(
