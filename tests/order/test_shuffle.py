@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streaming.order.arrays import shuffle_in_place
+from streaming.order import arrays
 from streaming.order.shuffle import SHUFFLE_ALGOS, draw_shuffle, get_shuffle, py1e
 from streaming.order.shuffle.spans import divide_spans
 from tests.order.strategies import counts, thorough
@@ -147,9 +147,10 @@ def test_the_type_it_is_kept_in_changes_nothing(algo: str, dtype: Any) -> None:
     assert np.array_equal(typed, wide)
 
 
-def test_large_arrays_are_shuffled_as_small_ones_are() -> None:
-    narrow, wide = np.arange(1_200_000, dtype=np.uint32), np.arange(1_200_000)
-    shuffle_in_place(np.random.default_rng(1), narrow)
+def test_large_arrays_are_shuffled_as_small_ones_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    narrow, wide = np.arange(1000, dtype=np.uint16), np.arange(1000)
+    monkeypatch.setattr(arrays, "_IN_PLACE", 999)
+    arrays.shuffle_in_place(np.random.default_rng(1), narrow)
     np.random.default_rng(1).shuffle(wide)
     assert np.array_equal(narrow, wide)
 
