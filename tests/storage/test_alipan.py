@@ -13,6 +13,7 @@ from streaming.storage import AccessDenied, MissingPackage, NotFound, Store, Sto
 from streaming.storage.retry import RetryPolicy
 from tests.servers.drive import REFRESH_TOKEN, Drive
 from tests.servers.proxy import Fault, FaultProxy
+from tests.storage.end_to_end import up_and_back
 from tests.storage.provider_contract import BIG, HTTPContract, Make, get, put
 
 VARIABLES = ("ALIPAN_WEB_REFRESH_TOKEN", "ALIPAN_ENCRYPT_PASSWORD", "ALIPAN_ENCRYPT_TYPE")
@@ -168,6 +169,16 @@ class TestEncrypted:
         for key, data in (("big", BIG), ("small", b"small")):
             assert get(store, key) == data
             assert store.size(key) == len(data)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["No", "ChaCha20"])
+def test_a_data_set_goes_up_and_comes_back(
+    kind: str, drive: Drive, proxy: FaultProxy, tmp_path: Path
+) -> None:
+    options = {"encrypt_password": "open sesame", "encrypt_type": kind}
+    up_and_back("alipan:///sets/train", tmp_path, proxy, **options)
+    assert "index.json" in {node.name for node in drive.nodes.values()}
 
 
 def test_options(environment: pytest.MonkeyPatch) -> None:

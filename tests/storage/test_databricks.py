@@ -21,6 +21,7 @@ from streaming.storage import (
 )
 from tests.servers.proxy import Fault, FaultProxy
 from tests.servers.workspace import READER, TOKEN, Workspace
+from tests.storage.end_to_end import up_and_back
 from tests.storage.provider_contract import BIG, HTTPContract, Make, get, put
 
 VOLUME = "dbfs:/Volumes/main/default/data"
@@ -162,6 +163,15 @@ class TestDBFS(DatabricksContract):
             put(store, tmp_path, "big", BIG[::-1])
             with pytest.raises(ObjectChanged):
                 list(chunks)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("root", [VOLUME, "dbfs:/mnt"])
+def test_a_data_set_goes_up_and_comes_back(
+    root: str, workspace: Workspace, proxy: FaultProxy, tmp_path: Path
+) -> None:
+    up_and_back(f"{root}/train", tmp_path, proxy)
+    assert f"{root.removeprefix('dbfs:')}/train/index.json" in workspace.files
 
 
 @pytest.mark.parametrize("url", ["dbfs:/Volumes", "dbfs:/Volumes/main/default"])

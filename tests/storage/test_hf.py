@@ -22,6 +22,7 @@ from streaming.storage import (
 from streaming.storage.errors import Throttled
 from tests.servers.hub import READER, TOKEN, Elsewhere, Hub
 from tests.servers.proxy import Fault, FaultProxy
+from tests.storage.end_to_end import up_and_back
 from tests.storage.provider_contract import BIG, HTTPContract, Make, get, put
 
 
@@ -218,6 +219,14 @@ class TestHF(HTTPContract):
     def test_ignored_name(self, store: Store, tmp_path: Path) -> None:
         with pytest.raises(StoreError, match=r"\.gitignore"):
             put(store, tmp_path, "x.ignored", b"x")
+
+
+@pytest.mark.long
+def test_a_data_set_goes_up_and_comes_back(hub: Hub, tmp_path: Path) -> None:
+    with FaultProxy(hub.url) as proxy:
+        options = {"endpoint": proxy.url, "token": TOKEN}
+        up_and_back("hf://datasets/org/name/train", tmp_path, proxy, **options)
+    assert "train/index.json" in hub.repositories["org/name"]["main"]
 
 
 def test_official_client_agrees_with_the_small_hub(

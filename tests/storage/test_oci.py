@@ -14,6 +14,7 @@ from streaming.storage.oci import OCIStore
 from streaming.storage.retry import RetryPolicy
 from tests.servers.oci import OCIServer, new_key, write_config
 from tests.servers.proxy import Fault, FaultProxy
+from tests.storage.end_to_end import up_and_back
 from tests.storage.provider_contract import BIG, HTTPContract, Make, get, put
 
 KEY = new_key()
@@ -135,6 +136,14 @@ class TestOCI(HTTPContract):
         assert not caught.value.retryable
         assert server.uploads == {}
         assert server.buckets["bucket"] == {}
+
+
+@pytest.mark.long
+def test_a_data_set_goes_up_and_comes_back(
+    server: OCIServer, proxy: FaultProxy, config: Path, tmp_path: Path
+) -> None:
+    up_and_back("oci://bucket@tests/train", tmp_path, proxy, endpoint_url=proxy.url)
+    assert "train/index.json" in server.buckets["bucket"]
 
 
 def test_default_config_file(

@@ -22,6 +22,7 @@ from streaming.storage import (
 )
 from tests.servers.ssh import SSHServer, new_key, program
 from tests.servers.tcp import TCPProxy
+from tests.storage.end_to_end import up_and_back
 from tests.storage.provider_contract import BIG, Make, StoreContract, get, put, wait_until_it_reads
 
 long = pytest.mark.long
@@ -170,6 +171,15 @@ class TestSFTP(StoreContract):
         with pytest.raises(StoreError, match="x"):
             put(store, tmp_path, "x", BIG)
         assert [file for file in remote.rglob("*") if file.is_file()] == []
+
+
+@long
+def test_a_data_set_goes_up_and_comes_back(
+    server: SSHServer, known_hosts: Path, remote: Path, tmp_path: Path
+) -> None:
+    url = f"sftp://{server.user}@127.0.0.1:{server.port}{remote}/train"
+    up_and_back(url, tmp_path, None)
+    assert (remote / "train" / "index.json").is_file()
 
 
 @long
