@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import hashlib
 import json
 import os
 import uuid
@@ -21,9 +20,9 @@ from xml.etree import ElementTree
 
 from streaming.storage.azure_errors import azure_error, code_of
 from streaming.storage.azure_identity import AzureLogin, login_environment
-from streaming.storage.base import CHUNK_BYTES, Body, ObjectInfo, Store
+from streaming.storage.base import Body, ObjectInfo, Store
 from streaming.storage.errors import StoreError
-from streaming.storage.parts import send_parts
+from streaming.storage.parts import content_md5, send_parts, verify_size
 from streaming.storage.rest import Rest, StatusError, body_of, path_quote, range_header
 from streaming.storage.retry import RetryPolicy
 from streaming.storage.urls import scheme_of
@@ -159,15 +158,8 @@ class AzureStore(Store):
         if size > self._threshold:
             self._put_parts(path, size, key)
         else:
-            digest = hashlib.md5(usedforsecurity=False)
-            with open(path, "rb") as file:
-                while piece := file.read(CHUNK_BYTES):
-                    digest.update(piece)
             # The service compares the digest, and so the size, before the object appears.
-            headers = {
-                "x-ms-blob-type": "BlockBlob",
-                "Content-MD5": base64.b64encode(digest.digest()).decode(),
-            }
+            headers = {"x-ms-blob-type": "BlockBlob", "Content-MD5": content_md5(path)}
             self._send("PUT", self._place(key), headers, file=path, size=size).drain_conn()
 
     def _put_parts(self, path: Path, size: int, key: str) -> None:
@@ -188,18 +180,11 @@ class AzureStore(Store):
             ElementTree.SubElement(root, "Latest").text = block
         listed = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
         self._send("PUT", self._place(key, comp="blocklist"), body=listed).drain_conn()
-        self._compare_sizes(size, key)
+        verify_size(self, key, size)
 
     def _send_part(self, method: str, place: str, data: bytes, key: str) -> None:
-        digest = base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
         with self._guard(key):
-            self._send(method, place, {"Content-MD5": digest}, body=data).drain_conn()
-
-    def _compare_sizes(self, size: int, key: str) -> None:
-        stored = self._stat(key).size
-        if stored != size:
-            url = self.url_of(key)
-            raise StoreError(f"{url}: {size} bytes were uploaded, but {stored} are there", url=url)
+            self._send(method, place, {"Content-MD5": content_md5(data)}, body=data).drain_conn()
 
     def _list(self, prefix: str) -> Iterator[str]:
         marker: str | None = None
@@ -275,7 +260,7 @@ class AzureDataLakeStore(AzureStore):
             with contextlib.suppress(Exception):
                 self._delete(aside)
             raise
-        self._compare_sizes(size, key)
+        verify_size(self, key, size)
 
     def _append(self, path: Path, size: int, aside: str) -> None:
         step = size if size <= self._threshold else self._part_bytes

@@ -6,9 +6,7 @@ pieces of its own size, one request after another, and repeats requests unseen.
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import hashlib
 import json
 import os
 import uuid
@@ -22,7 +20,7 @@ from streaming.storage.base import CHUNK_BYTES, Body, ObjectInfo, Store
 from streaming.storage.errors import NotFound, StoreError
 from streaming.storage.gcs_errors import gcs_error
 from streaming.storage.gcs_identity import Identity, Login, identity_for, login_environment
-from streaming.storage.parts import send_parts
+from streaming.storage.parts import content_md5, send_parts, verify_size
 from streaming.storage.rest import Rest, StatusError, body_of, path_quote, range_header
 from streaming.storage.retry import RetryPolicy
 from streaming.storage.s3 import S3Store
@@ -261,11 +259,7 @@ class GCSStore(Store):
             self._put_whole(path, size, key)
 
     def _put_whole(self, path: Path, size: int, key: str) -> None:
-        with open(path, "rb") as file:
-            digest = hashlib.md5(usedforsecurity=False)
-            while piece := file.read(CHUNK_BYTES):
-                digest.update(piece)
-        md5 = base64.b64encode(digest.digest()).decode()
+        md5 = content_md5(path)
         # The service compares the digest before the object appears.
         about = json.dumps({"name": self.prefix + key, "md5Hash": md5}).encode()
         mark = uuid.uuid4().hex
@@ -306,10 +300,11 @@ class GCSStore(Store):
         upload = urlencode({"uploadId": _element(begun.read(), "UploadId")})
 
         def send(number: int, data: bytes) -> tuple[int, str]:
-            digest = base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
             part = f"{place}?partNumber={number}&{upload}"
             with self._guard(key):
-                sent = self._send("PUT", part, {**payer, "Content-MD5": digest}, body=data)
+                sent = self._send(
+                    "PUT", part, {**payer, "Content-MD5": content_md5(data)}, body=data
+                )
                 sent.drain_conn()
             return number, sent.headers["etag"]
 
@@ -325,10 +320,7 @@ class GCSStore(Store):
             with contextlib.suppress(Exception):
                 self._send("DELETE", f"{place}?{upload}", payer).drain_conn()
             raise
-        stored = self._stat(key).size
-        if stored != size:
-            url = self.url_of(key)
-            raise StoreError(f"{url}: {size} bytes were uploaded, but {stored} are there", url=url)
+        verify_size(self, key, size)
         return True
 
     def _list(self, prefix: str) -> Iterator[str]:

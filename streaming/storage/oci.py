@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import hashlib
 import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from streaming.storage.base import CHUNK_BYTES, Body, ObjectInfo, Store
+from streaming.storage.base import Body, ObjectInfo, Store
 from streaming.storage.clients import environment_token, require, shared_client
 from streaming.storage.errors import (
     AccessDenied,
@@ -22,7 +20,7 @@ from streaming.storage.errors import (
     from_status,
     retry_after_seconds,
 )
-from streaming.storage.parts import send_parts
+from streaming.storage.parts import content_md5, send_parts, verify_size
 from streaming.storage.rest import body_of, range_header
 from streaming.storage.retry import RetryPolicy
 
@@ -175,17 +173,13 @@ class OCIStore(Store):
             self._put_parts(path, size, key)
             return
         with open(path, "rb") as file:
-            digest = hashlib.md5(usedforsecurity=False)
-            while piece := file.read(CHUNK_BYTES):
-                digest.update(piece)
-            file.seek(0)
             # The service compares the digest, and so the size, before the object appears.
             self._call(
                 "put_object",
                 self.prefix + key,
                 file,
                 content_length=size,
-                content_md5=base64.b64encode(digest.digest()).decode(),
+                content_md5=content_md5(path),
             )
 
     def _put_parts(self, path: Path, size: int, key: str) -> None:
@@ -199,9 +193,10 @@ class OCIStore(Store):
         step = max(self._part_bytes, -(-size // MAX_PARTS))
 
         def send(number: int, data: bytes) -> Any:
-            digest = base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()
             with self._guard(key):
-                sent = self._call("upload_part", name, upload, number, data, content_md5=digest)
+                sent = self._call(
+                    "upload_part", name, upload, number, data, content_md5=content_md5(data)
+                )
             return models.CommitMultipartUploadPartDetails(
                 part_num=number, etag=sent.headers["etag"]
             )
@@ -221,10 +216,7 @@ class OCIStore(Store):
             with contextlib.suppress(Exception):
                 self._call("abort_multipart_upload", name, upload)
             raise
-        stored = self._stat(key).size
-        if stored != size:
-            url = self.url_of(key)
-            raise StoreError(f"{url}: {size} bytes were uploaded, but {stored} are there", url=url)
+        verify_size(self, key, size)
 
     def _list(self, prefix: str) -> Iterator[str]:
         page: dict[str, Any] = {}

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import hashlib
-import logging
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,14 +11,12 @@ from typing import Any, ClassVar, NamedTuple
 
 from streaming.storage.base import CHUNK_BYTES, Body, ObjectInfo, Store
 from streaming.storage.clients import environment_token, shared_client
-from streaming.storage.errors import AccessDenied, NotFound, StoreError
-from streaming.storage.parts import send_parts
+from streaming.storage.errors import NotFound, StoreError
+from streaming.storage.parts import content_md5, send_parts, verify_size
 from streaming.storage.retry import RetryPolicy
 from streaming.storage.s3_errors import error_code, s3_error
 
 __all__ = ["S3Store"]
-
-logger = logging.getLogger(__name__)
 
 MIB = 1 << 20
 MAX_PARTS = 10_000
@@ -188,25 +183,20 @@ class S3Store(Store):
             self._put_parts(path, size, key)
         else:
             with open(path, "rb") as file:
-                digest = hashlib.md5(usedforsecurity=False)
-                while piece := file.read(CHUNK_BYTES):
-                    digest.update(piece)
-                file.seek(0)
                 self._client.api.put_object(
                     **self._names(key),
                     **self._acl,
                     **self._payer,
                     Body=file,
-                    ContentMD5=base64.b64encode(digest.digest()).decode(),
+                    ContentMD5=content_md5(path),
                 )
-        self._verify(size, key)
+        verify_size(self, key, size)  # The store has checked the MD5 itself.
 
     def _put_parts(self, path: Path, size: int, key: str) -> None:
         api, names = self._client.api, self._names(key)
         upload = api.create_multipart_upload(**names, **self._acl, **self._payer)["UploadId"]
 
         def send(number: int, data: bytes) -> dict[str, Any]:
-            digest = hashlib.md5(data, usedforsecurity=False).digest()
             with self._guard(key):
                 answer = api.upload_part(
                     **names,
@@ -214,7 +204,7 @@ class S3Store(Store):
                     UploadId=upload,
                     PartNumber=number,
                     Body=data,
-                    ContentMD5=base64.b64encode(digest).decode(),
+                    ContentMD5=content_md5(data),
                 )
             return {"PartNumber": number, "ETag": answer["ETag"]}
 
@@ -230,21 +220,6 @@ class S3Store(Store):
             with contextlib.suppress(Exception):
                 api.abort_multipart_upload(**names, **self._payer, UploadId=upload)
             raise
-
-    def _verify(self, size: int, key: str) -> None:
-        """See that the store has all bytes. It has checked their MD5 itself."""
-        try:
-            stored = self.size(key)
-        except AccessDenied:
-            logger.debug("%s: may be written but not read: size not verified", self.url_of(key))
-            return
-        if stored != size:
-            url = self.url_of(key)
-            raise StoreError(
-                f"{url}: {size} bytes were uploaded, but the store has {stored}",
-                url=url,
-                retryable=True,
-            )
 
     def _list(self, prefix: str) -> Iterator[str]:
         page: dict[str, Any] = {}

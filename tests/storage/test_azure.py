@@ -26,6 +26,7 @@ from tests.servers.certificates import make_certificates
 from tests.servers.datalake import ACCOUNT, KEY, DataLake
 from tests.servers.proxy import Fault, FaultProxy
 from tests.servers.rest import Answer, Request, SmallServer, json_answer
+from tests.storage.end_to_end import up_and_back
 from tests.storage.provider_contract import BIG, HTTPContract, Make, get, put
 
 MIB = 1 << 20
@@ -108,8 +109,43 @@ def container(azurite_url: str) -> Witness:
     return witness
 
 
+class AzureContract(HTTPContract):
+    """What is the same for blobs and files."""
+
+    scheme: str
+    missing: str
+    """The service's code for a container that is not there."""
+
+    def test_missing_container(self, make: Make, tmp_path: Path) -> None:
+        store = make(f"{self.scheme}://nothing-there/data")
+        for ask in (
+            store.check,
+            lambda: list(store.list()),
+            lambda: get(store, "x"),
+            lambda: store.size("x"),
+            lambda: put(store, tmp_path, "x", b"data"),
+        ):
+            with pytest.raises(NotFound, match=rf"no such container \({self.missing}.*to http"):
+                ask()
+        make().check()
+
+    def test_wrong_key(self, make: Make, tmp_path: Path) -> None:
+        store = make(account_key=base64.b64encode(b"another").decode())
+        for ask in (
+            lambda: get(store, "x"),
+            lambda: store.size("x"),
+            lambda: list(store.list()),
+            lambda: put(store, tmp_path, "x", b"data"),
+            lambda: store.delete("x"),
+        ):
+            with pytest.raises(AccessDenied, match="signed with a key of account 'tester'"):
+                ask()
+
+
 @pytest.mark.long
-class TestAzure(HTTPContract):
+class TestAzure(AzureContract):
+    scheme = "azure"
+    missing = "ContainerNotFound"
     refusal = "<Error><Code>Other</Code><Message>no</Message></Error>"
 
     @pytest.fixture
@@ -152,31 +188,6 @@ class TestAzure(HTTPContract):
         put(make(**PARTS), tmp_path, "parts", BIG)
         assert container.blobs.download_blob(f"data/{self.odd_key}").readall() == BIG
         assert container.blobs.download_blob("data/parts").readall() == BIG
-
-    def test_missing_container(self, make: Make, tmp_path: Path) -> None:
-        store = make("azure://nothing-there/data")
-        for ask in (
-            store.check,
-            lambda: list(store.list()),
-            lambda: get(store, "x"),
-            lambda: store.size("x"),
-            lambda: put(store, tmp_path, "x", b"data"),
-        ):
-            with pytest.raises(NotFound, match=r"no such container \(ContainerNotFound.*to http"):
-                ask()
-        make().check()
-
-    def test_wrong_key(self, make: Make, tmp_path: Path) -> None:
-        store = make(account_key=base64.b64encode(b"another").decode())
-        for ask in (
-            lambda: get(store, "x"),
-            lambda: store.size("x"),
-            lambda: list(store.list()),
-            lambda: put(store, tmp_path, "x", b"data"),
-            lambda: store.delete("x"),
-        ):
-            with pytest.raises(AccessDenied, match="signed with a key of account 'tester'"):
-                ask()
 
     def test_anonymous(self, make: Make, container: Witness, tmp_path: Path) -> None:
         put(make(), tmp_path, "x", b"data")
@@ -314,7 +325,9 @@ def proxy(lake: DataLake) -> Iterator[FaultProxy]:
         yield proxy
 
 
-class TestDataLake(HTTPContract):
+class TestDataLake(AzureContract):
+    scheme = "azure-dl"
+    missing = "FilesystemNotFound"
     refusal = '{"error": {"code": "Other", "message": "no"}}'
 
     @pytest.fixture
@@ -344,31 +357,6 @@ class TestDataLake(HTTPContract):
         put(make(), tmp_path, "a/b", b"data")
         with pytest.raises(NotFound, match="a folder"):
             make().size("a")
-
-    def test_missing_container(self, make: Make, tmp_path: Path) -> None:
-        store = make("azure-dl://nothing-there/data")
-        for ask in (
-            store.check,
-            lambda: list(store.list()),
-            lambda: get(store, "x"),
-            lambda: store.size("x"),
-            lambda: put(store, tmp_path, "x", b"data"),
-        ):
-            with pytest.raises(NotFound, match=r"no such container \(FilesystemNotFound"):
-                ask()
-        make().check()
-
-    def test_wrong_key(self, make: Make, tmp_path: Path) -> None:
-        store = make(account_key=base64.b64encode(b"another").decode())
-        for ask in (
-            lambda: get(store, "x"),
-            lambda: store.size("x"),
-            lambda: list(store.list()),
-            lambda: put(store, tmp_path, "x", b"data"),
-            lambda: store.delete("x"),
-        ):
-            with pytest.raises(AccessDenied, match="signed with a key of account 'tester'"):
-                ask()
 
     def test_anonymous(self, make: Make, lake: DataLake, tmp_path: Path) -> None:
         put(make(), tmp_path, "x", b"data")
@@ -467,6 +455,25 @@ class TestDataLake(HTTPContract):
         theirs.rename_file("x-files/renamed")
         ours.delete_file()
         assert list(store.list()) == ["renamed"]
+
+
+@pytest.mark.long
+def test_a_data_set_goes_up_and_comes_back(container: Witness, tmp_path: Path) -> None:
+    key = {"account_name": azurite.ACCOUNT, "account_key": azurite.KEY}
+    with FaultProxy(container.account_url) as proxy:
+        endpoint = f"{proxy.url}/{azurite.ACCOUNT}"
+        up_and_back(
+            f"azure://{container.name}/train", tmp_path, proxy, endpoint_url=endpoint, **key
+        )
+    assert "train/index.json" in container.names
+
+
+@pytest.mark.long
+def test_a_data_set_goes_into_a_lake(lake: DataLake, proxy: FaultProxy, tmp_path: Path) -> None:
+    key = {"account_name": ACCOUNT, "account_key": KEY}
+    endpoint = f"{proxy.url}/{ACCOUNT}"
+    up_and_back("azure-dl://box/train", tmp_path, proxy, endpoint_url=endpoint, **key)
+    assert "train/index.json" in lake.systems["box"]
 
 
 class TestLogin:

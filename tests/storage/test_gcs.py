@@ -23,6 +23,7 @@ from tests.servers.gcs import Front, call, gcs_server, insert, make_bucket, name
 from tests.servers.moto import botocore_client, threaded_server
 from tests.servers.oci import new_key, pem
 from tests.servers.proxy import Fault, FaultProxy
+from tests.storage.end_to_end import up_and_back
 from tests.storage.provider_contract import BIG, HTTPContract, Make, get, put
 
 MIB = 1 << 20
@@ -465,6 +466,23 @@ class TestHMAC:
             store_for("gs://bucket", anonymous=True, **keys)
         with pytest.raises(ValueError, match="user_project"):
             store_for("gs://bucket", user_project="p", **keys)
+
+
+@pytest.mark.long
+def test_a_data_set_goes_up_and_comes_back(
+    place: Place, proxy: FaultProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", proxy.url)
+    up_and_back(f"gs://{place.bucket}/train", tmp_path, proxy)
+    assert "train/index.json" in place.names
+
+
+@pytest.mark.long
+def test_a_data_set_goes_through_the_s3_interface(moto: str, tmp_path: Path) -> None:
+    botocore_client(moto).create_bucket(Bucket="whole-set")
+    keys = {"hmac_key": "GOOG1E2", "hmac_secret": "s"}
+    with FaultProxy(moto) as proxy:
+        up_and_back("gs://whole-set/train", tmp_path, proxy, endpoint_url=proxy.url, **keys)
 
 
 def test_malformed_urls_and_options() -> None:
