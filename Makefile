@@ -56,7 +56,7 @@ test-all: $(READY) $(SERVERS) $(ALIPAN)
 	$(PYTEST) -m long $(ARGS)
 
 docs: $(READY)
-	$(BIN)/python -m mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 # The tests' servers that neither pip nor npm has.
 SYSTEM_PACKAGES := openssh-server
