@@ -22,6 +22,7 @@ from streaming.storage.errors import (
     Throttled,
     retry_after_seconds,
 )
+from streaming.storage.parts import verify_size
 from streaming.storage.rest import Rest, StatusError, body_of, path_quote, range_header
 
 __all__ = ["VolumesStore", "WorkspaceStore", "databricks_store"]
@@ -224,14 +225,7 @@ class VolumesStore(WorkspaceStore):
             parent = key.rpartition("/")[0]
             self._rest.send("PUT", *self._folder(parent)).drain_conn()
             self._rest.send("PUT", url, headers, file=path, size=size).drain_conn()
-        stored = self._stat(key).size
-        if stored != size:
-            where = self.url_of(key)
-            raise StoreError(
-                f"{where}: {size} bytes were uploaded, but {stored} are there",
-                url=where,
-                retryable=True,
-            )
+        verify_size(self, key, size)
 
     def _list(self, prefix: str) -> Iterator[str]:
         yield from self._walk(prefix.rpartition("/")[0], prefix)

@@ -21,6 +21,7 @@ from urllib.parse import quote, unquote, urljoin, urlsplit
 from streaming.storage.base import CHUNK_BYTES, Body, ObjectInfo, Store
 from streaming.storage.clients import require, shared_client
 from streaming.storage.errors import AccessDenied, NotFound, ObjectChanged, StoreError
+from streaming.storage.parts import verify_size
 from streaming.storage.rest import Rest, StatusError, body_of, path_quote, range_header
 
 if TYPE_CHECKING:
@@ -198,10 +199,7 @@ class HFStore(Store):
             self._put_large(upload)
             value = {"path": upload.name, "algo": "sha256", "oid": upload.sha256, "size": size}
             self._commit(f"Upload {upload.name}", "lfsFile", value)
-        stored = self._stat(key).size
-        if stored != size:
-            url = self.url_of(key)
-            raise StoreError(f"{url}: {size} bytes were uploaded, but {stored} are there", url=url)
+        verify_size(self, key, size)
 
     def _goes_into_git(self, upload: _Upload, sample: bytes) -> bool:
         """Ask whether the Hub wants a file within the commit, or as a large one beside it."""

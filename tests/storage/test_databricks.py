@@ -91,6 +91,10 @@ class DatabricksContract(HTTPContract):
         config.rename(tmp_path / "elsewhere")
         assert get(make(profile="tests", config_file=tmp_path / "elsewhere"), "x") == b"x"
 
+    def test_says_which_workspace_is_meant(self, make: Make, workspace: Workspace) -> None:
+        assert not make().exists("x")
+        assert workspace.seen[-1].headers["x-databricks-workspace-id"] == "12345"
+
     def test_no_credentials(self, make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv("DATABRICKS_HOST")
         monkeypatch.delenv("DATABRICKS_TOKEN")
