@@ -62,21 +62,15 @@ class World:
                 f"There is no worker {worker} in a world of {num_workers}: they number 0 to "
                 f"{num_workers - 1}."
             )
-        self.node = worker // workers_per_node
-        self.num_nodes = num_nodes
+        self.num_nodes, self.ranks_per_node = num_nodes, ranks_per_node
+        self.workers_per_rank, self.workers_per_node = workers_per_rank, workers_per_node
+        self.num_ranks, self.num_workers = num_nodes * ranks_per_node, num_workers
         self.is_multinode = num_nodes > 1
 
-        self.rank = worker // workers_per_rank
-        self.num_ranks = num_nodes * ranks_per_node
-        self.rank_of_node = self.rank % ranks_per_node
-        self.ranks_per_node = ranks_per_node
-
         self.worker = worker
-        self.num_workers = num_workers
-        self.worker_of_node = worker % workers_per_node
-        self.workers_per_node = workers_per_node
-        self.worker_of_rank = worker % workers_per_rank
-        self.workers_per_rank = workers_per_rank
+        self.node, self.worker_of_node = divmod(worker, workers_per_node)
+        self.rank, self.worker_of_rank = divmod(worker, workers_per_rank)
+        self.rank_of_node = self.rank % ranks_per_node
 
         self.is_leader = worker == 0
         self.is_local_leader = self.worker_of_node == 0
@@ -149,8 +143,8 @@ class World:
         return type(self)(self.num_nodes, self.ranks_per_node, self.workers_per_rank, self.worker)
 
     def to_json(self) -> dict[str, Any]:
-        """All attributes, by name."""
-        return dict(vars(self))
+        """All attributes, by name, in the order in which they have always been written."""
+        return {name: getattr(self, name) for name in _JSON_KEYS}
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, World) and vars(self) == vars(other)
@@ -163,6 +157,14 @@ class World:
             f"World(num_nodes={self.num_nodes}, ranks_per_node={self.ranks_per_node}, "
             f"workers_per_rank={self.workers_per_rank}, worker={self.worker})"
         )
+
+
+_JSON_KEYS = (
+    *("node", "num_nodes", "is_multinode"),
+    *("rank", "num_ranks", "rank_of_node", "ranks_per_node"),
+    *("worker", "num_workers", "worker_of_node", "workers_per_node"),
+    *("worker_of_rank", "workers_per_rank", "is_leader", "is_local_leader"),
+)
 
 
 class _Ranks(NamedTuple):
