@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 import uuid
@@ -150,7 +151,7 @@ class SFTPStore(Store):
                         url=url,
                         retryable=True,
                     )
-                sftp.posix_rename(aside, target)
+                _replace(sftp, aside, target)
             except BaseException:
                 with contextlib.suppress(Exception):
                     sftp.remove(aside)
@@ -253,6 +254,19 @@ class _Reading:
             except Exception:
                 self._complete = False
         self._pool.give(self._connection, sound=self._complete)
+
+
+def _replace(sftp: Any, aside: str, target: str) -> None:
+    """Give a file its name, even if another has it."""
+    try:
+        sftp.posix_rename(aside, target)
+    except OSError as exc:
+        if isinstance(exc, TimeoutError) or exc.errno not in (None, errno.EACCES):
+            raise
+        # SFTP itself knows no renaming upon another file; not every server adds it.
+        with contextlib.suppress(FileNotFoundError):
+            sftp.remove(target)
+        sftp.rename(aside, target)
 
 
 def _make_folders(sftp: Any, folder: str) -> None:

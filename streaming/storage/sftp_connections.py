@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import threading
 from collections.abc import Iterator
@@ -101,6 +102,9 @@ class Connections:
         self._options = options
         self._idle: list[Connection] = []
         self._lock = threading.Lock()
+        # What goes wrong is raised here; where nobody listens to paramiko's log, it need not be
+        # printed besides.
+        logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
     def take(self) -> Connection:
         """A connection for one transfer: one that is idle, or a new one."""

@@ -273,6 +273,18 @@ class TestAccess:
                 call(store, tmp_path)
 
 
+@long
+def test_server_that_can_not_rename_upon_files(remote: Path, tmp_path: Path) -> None:
+    with SSHServer(tmp_path / "plain", "-P posix-rename") as server:
+        known = server.known_hosts(tmp_path / "known", server.port)
+        url = f"sftp://{server.user}@127.0.0.1:{server.port}{remote}"
+        store = store_for(url, key_file=server.key, known_hosts_file=known)
+        for data in (b"first", b"second"):
+            put(store, tmp_path, "x", data)
+            assert get(store, "x") == data
+    assert [file.name for file in remote.iterdir()] == ["x"]
+
+
 def test_password_is_never_shown() -> None:
     store = store_for("sftp://me:se%40cret@example.org/data")
     assert store.url == "sftp://me@example.org/data"
