@@ -153,37 +153,52 @@ def resume(remote: str, local: str, checkpoint: Path) -> None:
 # 4. The demonstration around it.
 
 
+class Unreliable:
+    """A web application of which a share of the answers are errors; counts both."""
+
+    def __init__(self, app: Callable[..., Any], faults: float) -> None:
+        self.app = app
+        self.faults = faults
+        self.dice = random.Random(0)
+        self.answers = self.failed = 0
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
+        self.answers += 1
+        if self.dice.random() < self.faults:
+            self.failed += 1
+            start_response("503 Slow Down", [("Content-Length", "0")])
+            return [b""]
+        return self.app(environ, start_response)
+
+
 @contextmanager
-def s3_server(faults: float) -> Iterator[None]:
+def s3_server(faults: float) -> Iterator[Unreliable]:
     """A real S3 API on this machine, in which a share of the requests fails."""
     import boto3
     from moto.server import DomainDispatcherApplication, create_backend_app
-    from werkzeug.serving import make_server
+    from werkzeug.serving import WSGIRequestHandler, make_server
 
-    app = DomainDispatcherApplication(create_backend_app)
-    dice = random.Random(0)
+    class Quiet(WSGIRequestHandler):
+        def log_request(self, *args: Any) -> None:
+            pass
 
-    def unreliable(environ: dict[str, Any], start_response: Callable[..., Any]) -> Any:
-        if dice.random() < faults:
-            start_response("503 Slow Down", [("Content-Length", "0")])
-            return [b""]
-        return app(environ, start_response)
-
+    app = Unreliable(DomainDispatcherApplication(create_backend_app), 0.0)
     os.environ.update(AWS_ACCESS_KEY_ID="demo", AWS_SECRET_ACCESS_KEY="demo")
     os.environ.update(AWS_DEFAULT_REGION="us-east-1")
-    server = make_server("127.0.0.1", 0, unreliable, threaded=True)
+    server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=Quiet)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     os.environ["S3_ENDPOINT_URL"] = f"http://127.0.0.1:{server.server_port}"
     try:
         boto3.client("s3", endpoint_url=os.environ["S3_ENDPOINT_URL"]).create_bucket(
             Bucket="digits"
         )
-        yield
+        app.faults = faults
+        yield app
     finally:
         server.shutdown()
 
 
-def demonstrate(remote: str, folder: Path) -> None:
+def demonstrate(remote: str, folder: Path, server: Unreliable | None = None) -> None:
     write_digits(remote)
     local, checkpoint = str(folder / "cache"), folder / "checkpoint.pt"
     trainer, seen_before, seconds = train(remote, local, checkpoint)
@@ -195,19 +210,20 @@ def demonstrate(remote: str, folder: Path) -> None:
     unbroken = trainer.batches[seen_before : seen_before + len(resumed)]
 
     stats = trainer.loader.dataset.stats()
-    print_table(
-        {
-            "accuracy on held-out digits": f"{accuracy:.1%}",
-            "samples a second": f"{stats['samples'] / seconds:,.0f}",
-            "bytes downloaded": f"{stats['bytes_fetched']:,}",
-            "shards downloaded": f"{stats['shards_fetched']}",
-            "cache hits": f"{stats['cache_hits']}",
-            "retries": f"{stats['retries']}",
-            f"batches after the checkpoint ({len(resumed)})": "the same as unbroken"
-            if resumed == unbroken
-            else "DIFFERENT",
-        }
-    )
+    rows = {
+        "accuracy on held-out digits": f"{accuracy:.1%}",
+        "samples a second": f"{stats['samples'] / seconds:,.0f}",
+        "bytes downloaded": f"{stats['bytes_fetched']:,}",
+        "shards downloaded": f"{stats['shards_fetched']}",
+        "cache hits": f"{stats['cache_hits']}",
+        f"batches after the checkpoint ({len(resumed)})": "the same as unbroken"
+        if resumed == unbroken
+        else "DIFFERENT",
+    }
+    if server is not None:
+        # Each of them was tried again: by the writer, by the loader, or by the resumed process.
+        rows["retries"] = f"{server.failed}, after errors in {server.answers} answers"
+    print_table(rows)
     if resumed != unbroken or not resumed:
         sys.exit("The resumed run saw other batches than the unbroken one.")
     if accuracy < 0.95:
@@ -234,8 +250,8 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder:
         if args.s3:
-            with s3_server(args.faults):
-                demonstrate("s3://digits/v1", Path(folder))
+            with s3_server(args.faults) as server:
+                demonstrate("s3://digits/v1", Path(folder), server)
         else:
             demonstrate(f"{folder}/remote", Path(folder))
 

@@ -1,37 +1,38 @@
 """The streaming dataset: it puts order, cache and formats together."""
 
-import logging
-import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
 from functools import partial
 from multiprocessing import context
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import IterableDataset, get_worker_info
 
-from streaming.cache import Directory, MissingShardError, ShardCache
-from streaming.epochs import EpochBoard, Iteration, Position, Worker, worker_of_this_process
+from streaming.cache import MissingShardError, ShardCache
+from streaming.epochs import Iteration, Position
 from streaming.format.array import Array
 from streaming.format.shards import ShardList
-from streaming.order.plan import EpochPlan, OrderParams, plan_epoch
+from streaming.opening import make_streams, open_stream
+from streaming.order.plan import EpochPlan, OrderParams
 from streaming.order.sampling import resample
 from streaming.order.spanner import Spanner
-from streaming.registry import construct_from_registry
+from streaming.planning import (
+    Place,
+    canonical_nodes,
+    count_batches,
+    order_params,
+    place_of,
+    plan,
+    sample_blocks,
+)
+from streaming.progress import Progress
 from streaming.stats import Counters
-from streaming.stream import Stream, streams_registry
+from streaming.stream import Stream
 from streaming.units import bytes_to_int, number_abbrev_to_int
 from streaming.validation import check_arguments, check_limit, check_state
 from streaming.world import World
-
-log = logging.getLogger("streaming")
-
-BLOCK = 4096
-"""Sample ids that an iteration takes from its plan at once."""
 
 
 class StreamingDataset(Array, IterableDataset[Any]):
@@ -130,27 +131,26 @@ class StreamingDataset(Array, IterableDataset[Any]):
         stream_name: str = "stream",
         stream_config: dict[str, Any] | None = None,
     ) -> None:
-        self.predownload = predownload
-        self.sampling_method = sampling_method
-        self.sampling_granularity = sampling_granularity
-        self.partition_algo = partition_algo
+        # What is read: how often an epoch takes which samples.
+        self.sampling_method, self.sampling_granularity = sampling_method, sampling_granularity
+        # How it is dealt out.
+        self.batch_size, self.batching_method = batch_size, batching_method
+        self.partition_algo, self.replication = partition_algo, replication
         self.num_canonical_nodes = num_canonical_nodes
         self.initial_physical_nodes: int | None = None
-        self.batch_size = batch_size
-        self.shuffle = shuffle
-        self.shuffle_algo = shuffle_algo
-        self.shuffle_seed = shuffle_seed
-        self.shuffle_block_size = shuffle_block_size
-        self.batching_method = batching_method
-        self.allow_unsafe_types = allow_unsafe_types
-        self.replication = replication
+        # How it is shuffled.
+        self.shuffle, self.shuffle_algo = shuffle, shuffle_algo
+        self.shuffle_seed, self.shuffle_block_size = shuffle_seed, shuffle_block_size
+        self.given_block_size = shuffle_block_size
+        # How it is brought here.
+        self.predownload, self.allow_unsafe_types = predownload, allow_unsafe_types
         self.cache_limit = None if cache_limit is None else bytes_to_int(cache_limit)
         check_arguments(self)
         self._samples_ahead = predownload
         if predownload is None:
             self.predownload = 8 * batch_size if batch_size else 64
 
-        self.streams = _streams(
+        self.streams = make_streams(
             streams,
             stream_name,
             stream_config or {},
@@ -175,16 +175,17 @@ class StreamingDataset(Array, IterableDataset[Any]):
             self.streams, self.samples_per_stream, size, self.shuffle_seed
         )
         self.length = self.epoch_size
-        self._board = EpochBoard()
-        self._counters = Counters(self._board)
+        self._progress = Progress()
+        self._counters = Counters(self._progress.board)
         self._cache = ShardCache(
             self._directories, self.shards, self.cache_limit, self._counters.add
         )
-        self._begin_process()
 
     def _open_streams(self) -> None:
         Stream.validate_weights(self.streams)
-        self._directories = [_open(stream, self.allow_unsafe_types) for stream in self.streams]
+        self._directories = [
+            open_stream(stream, self.allow_unsafe_types) for stream in self.streams
+        ]
         indexes = [directory.index for directory in self._directories]
         self.shards = ShardList(
             [(directory.index, directory.path) for directory in self._directories],
@@ -209,14 +210,6 @@ class StreamingDataset(Array, IterableDataset[Any]):
         self.spanner = Spanner(self.samples_per_shard)
         check_limit(self.cache_limit, self._directories)
 
-    def _begin_process(self) -> None:
-        """What belongs to one process and is not handed to another."""
-        self._pid = os.getpid()
-        self._iterations = 0
-        # The iteration that a StreamingDataLoader has begun for the workers that it is starting.
-        self._assigned: Iteration | None = None
-        self._lengths: dict[tuple[Any, ...], int] = {}
-
     # Samples by number.
 
     @property
@@ -227,15 +220,8 @@ class StreamingDataset(Array, IterableDataset[Any]):
     def __len__(self) -> int:
         """How many samples this device is given in an epoch, repeats to come out even included."""
         world = self._world()
-        self._settle(world)
-        key = (
-            (world.num_nodes, world.ranks_per_node, world.rank, self.batch_size),
-            (self.num_canonical_nodes, self.initial_physical_nodes),
-        )
-        if key not in self._lengths:
-            plan = self._plan(world, 0, 0, self.batch_size or 1)
-            self._lengths[key] = plan.count(world.node, world.rank_of_node)
-        return self._lengths[key]
+        params = order_params(self, world, batch_size=1)
+        return plan(params, world).count(world.node, world.rank_of_node)
 
     def get_item(self, sample_id: int, retry: int = 7) -> Any:
         """One sample by its number; its shard is fetched if it is not here.
@@ -270,21 +256,22 @@ class StreamingDataset(Array, IterableDataset[Any]):
             RuntimeError: If a later iteration over this dataset has begun: that ends this one.
         """
         world = self._world()
-        iteration = self._begin(world)
-        plan = self._plan(world, iteration.epoch, iteration.sample_in_epoch)
-        return self._samples(iteration, plan, world)
+        params = self._settle(world)
+        iteration = self._progress.begin(partial(_resolve, params, world))
+        self._counters.owner = self._progress.owner
+        epoch = plan(params, world, iteration.epoch, iteration.sample_in_epoch)
+        return self._samples(iteration, epoch, world)
 
-    def _samples(self, iteration: Iteration, plan: EpochPlan, world: World) -> Iterator[Any]:
-        at = (world.node, world.rank_of_node, world.worker_of_rank)
-        prefetcher = self._cache.prefetcher(self._shard_blocks(plan, at), self._samples_ahead)
-        is_latest = self._board.is_latest
+    def _samples(self, iteration: Iteration, epoch: EpochPlan, world: World) -> Iterator[Any]:
+        place = place_of(world)
+        prefetcher = self._cache.prefetcher(self._shard_blocks(epoch, place), self._samples_ahead)
+        check = self._progress.check
         step = max(1, min(self.batch_size or 1, 64))
         done = 0
         try:
-            for ids in _blocks(plan, at):
+            for ids in sample_blocks(epoch, place):
                 for sample_id in ids.tolist():
-                    if not is_latest(iteration):
-                        raise _superseded(iteration)
+                    check(iteration)
                     yield self[sample_id]
                     done += 1
                     if done % step == 0:
@@ -299,34 +286,9 @@ class StreamingDataset(Array, IterableDataset[Any]):
                 prefetcher.stop()
             self._counters.flush()
 
-    def _shard_blocks(
-        self, plan: EpochPlan, at: tuple[int, int, int]
-    ) -> Iterator[NDArray[np.int64]]:
-        for ids in _blocks(plan, at):
+    def _shard_blocks(self, epoch: EpochPlan, place: Place) -> Iterator[NDArray[np.int64]]:
+        for ids in sample_blocks(epoch, place):
             yield np.searchsorted(self.sample_offset_per_shard, ids, side="right") - 1
-
-    def _begin(self, world: World) -> Iteration:
-        """Find out which iteration this is: agree with the other workers, or begin one."""
-        if self._pid != os.getpid():
-            assigned = self._assigned
-            self._begin_process()
-            self._assigned = assigned
-        self._iterations += 1
-        worker = self._this_worker()
-        self._counters.owner = worker.owner if worker else None
-        self._adopt_order(worker)
-        self._settle(world)
-        if self._assigned is not None:
-            # A persistent worker's later iterations are the latest that its parent began, since
-            # that waits for it.
-            first = worker is None or self._iterations == 1
-            return self._assigned if first or worker is None else self._board.current(worker)
-        if worker is None:
-            return self._board.begin(lambda position: self._resolve(position, world))
-        iteration = self._board.join(worker, lambda position: self._resolve(position, world))
-        if iteration is None:
-            raise _superseded(self._board.current(worker))
-        return iteration
 
     def begin_for_workers(self) -> int:
         """Begin an iteration for the workers that a loader is about to start or wake.
@@ -335,14 +297,13 @@ class StreamingDataset(Array, IterableDataset[Any]):
             Over how many ranks, each replica group counted once, the samples are dealt out.
         """
         world = self._world()
-        self._adopt_order(None)
-        self._settle(world)
-        self._assigned = self._board.begin(lambda position: self._resolve(position, world))
+        params = self._settle(world)
+        self._progress.announce(partial(_resolve, params, world))
         return world.num_ranks
 
     def workers_have_begun(self) -> None:
         """End what :meth:`begin_for_workers` began: other loaders' iterations are on their own."""
-        self._assigned = None
+        self._progress.announced()
 
     def count_batches(self, workers: int, batch_size: int | None, drop_last: bool) -> int:
         """How many batches a loader gives this rank in an epoch.
@@ -353,63 +314,19 @@ class StreamingDataset(Array, IterableDataset[Any]):
             drop_last: Whether it drops each worker's last batch if that is not full.
         """
         world = self._world()
-        self._settle(world)
-        world = World(
-            world.num_nodes, world.ranks_per_node, max(1, workers), world.rank * max(1, workers)
-        )
-        plan = self._plan(world, 0, 0, self.batch_size or batch_size or 1)
-        total = 0
-        for worker in range(world.workers_per_rank):
-            samples = plan.count(world.node, world.rank_of_node, worker)
-            size = batch_size or 1
-            total += samples // size if drop_last else -(-samples // size)
-        return total
+        params = order_params(self, world, batch_size or 1)
+        return count_batches(params, world, workers, batch_size, drop_last)
 
-    def _this_worker(self) -> Worker | None:
-        info = get_worker_info()
-        return None if info is None else worker_of_this_process(info.id, self._iterations)
-
-    def _adopt_order(self, worker: Worker | None) -> None:
-        """Take over what a checkpoint said of the order, though this worker may have run before."""
-        order = self._board.order(worker.owner if worker else os.getpid())
+    def _settle(self, world: World) -> OrderParams:
+        """Fix what the first run determines, or a checkpoint, and give the order that follows."""
+        order = self._progress.board.order(self._progress.owner)
         if order is not None:
+            # It may have been loaded after this worker was started.
             self.num_canonical_nodes, self.shuffle_seed, self.initial_physical_nodes = order
-
-    def _resolve(self, position: Position, world: World) -> Position:
-        """Where to begin: an epoch of which nothing is left makes way for the next one."""
-        epoch, sample = position
-        if sample and (sample >= self.epoch_size or self._plan(world, epoch, sample).empty):
-            return epoch + 1, 0
-        return position
-
-    def _settle(self, world: World) -> None:
-        """Fix what the first run determines."""
-        if self.num_canonical_nodes is None:
-            many = 64 if self.shuffle_algo in ("py1s", "py2s") else 1
-            self.num_canonical_nodes = world.num_nodes * many
-        if self.shuffle_block_size is None:
-            self.shuffle_block_size = max(4_000_000 // self.num_canonical_nodes, 1 << 18)
-
-    def _plan(
-        self, world: World, epoch: int, sample_in_epoch: int, batch_size: int | None = None
-    ) -> EpochPlan:
-        batch_size = batch_size or self.batch_size
-        if batch_size is None:
-            raise ValueError(
-                "Give StreamingDataset its `batch_size`, the same as the DataLoader's: the order "
-                "of samples, and resuming in it, depend on it."
-            )
-        return plan_epoch(
-            self._order(batch_size),
-            world.num_nodes,
-            world.ranks_per_node,
-            world.workers_per_rank,
-            epoch,
-            sample_in_epoch,
-        )
-
-    def _order(self, batch_size: int) -> OrderParams:
-        return OrderParams.from_dataset(SimpleNamespace(**{**vars(self), "batch_size": batch_size}))
+        params = order_params(self, world)
+        self.num_canonical_nodes = params.num_canonical_nodes
+        self.shuffle_block_size = params.shuffle_block_size
+        return params
 
     def _world(self) -> World:
         """The world as iteration sees it now, in this process: each replica group is one rank."""
@@ -441,19 +358,18 @@ class StreamingDataset(Array, IterableDataset[Any]):
             The sizes of the units that shuffling treats as shards, and the samples' numbers, in
             the same order.
         """
-        self._settle(self._world())
-        return resample(self._order(self.batch_size or 1), epoch, stream_id)
+        return resample(order_params(self, self._world(), batch_size=1), epoch, stream_id)
 
     # Checkpoints.
 
     @property
     def next_epoch(self) -> int:
         """The epoch of the next iteration."""
-        return self._board.next_epoch
+        return self._progress.board.next_epoch
 
     @next_epoch.setter
     def next_epoch(self, epoch: int) -> None:
-        self._board.resume((epoch, 0))
+        self._progress.board.resume((epoch, 0))
 
     def state_dict(self, num_samples: int, from_beginning: bool) -> dict[str, Any]:
         """A checkpoint of the present epoch, plain JSON.
@@ -467,13 +383,11 @@ class StreamingDataset(Array, IterableDataset[Any]):
             The state, for :meth:`load_state_dict`.
         """
         world = self._world()
-        self._adopt_order(None)
-        self._settle(world)
-        epoch, offset = self._board.position()
+        epoch, offset = self._progress.board.position()
         return {
             "epoch": epoch,
             "sample_in_epoch": num_samples if from_beginning else offset + num_samples,
-            "num_canonical_nodes": self.num_canonical_nodes,
+            "num_canonical_nodes": canonical_nodes(self, world),
             "shuffle_seed": self.shuffle_seed,
             "initial_physical_nodes": self.initial_physical_nodes or world.num_nodes,
         }
@@ -491,10 +405,10 @@ class StreamingDataset(Array, IterableDataset[Any]):
         self.num_canonical_nodes = state["num_canonical_nodes"]
         self.shuffle_seed = state["shuffle_seed"]
         self.initial_physical_nodes = state["initial_physical_nodes"]
-        self._board.set_order(
+        self._progress.board.set_order(
             self.num_canonical_nodes, self.shuffle_seed, self.initial_physical_nodes
         )
-        self._board.resume((max(state["epoch"], 0), state["sample_in_epoch"]))
+        self._progress.board.resume((max(state["epoch"], 0), state["sample_in_epoch"]))
 
     # The cache.
 
@@ -540,74 +454,9 @@ class StreamingDataset(Array, IterableDataset[Any]):
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
-        for name in ("_pid", "_iterations", "_lengths"):
-            del state[name]
         if context.get_spawning_popen() is not None:
             state["_captured"] = self._rank_world()
-        else:
-            state["_assigned"] = None
         return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        assigned = state.pop("_assigned")
-        self.__dict__.update(state)
-        self._begin_process()
-        self._assigned = assigned
-
-
-def _streams(
-    streams: Sequence[Stream] | None,
-    stream_name: str,
-    stream_config: dict[str, Any],
-    default: dict[str, Any],
-) -> list[Stream]:
-    """The streams that the arguments stand for, with the data set's defaults applied."""
-    if streams is None:
-        config = {"remote": default["remote"], "local": default["local"], "split": default["split"]}
-        made = [
-            construct_from_registry(
-                stream_name,
-                streams_registry,
-                partial_function=False,
-                kwargs={**config, **stream_config},
-            )
-        ]
-    else:
-        if default["remote"] or default["local"]:
-            raise ValueError("Give `streams`, or `remote` and `local`, not both.")
-        made = list(streams)
-        if not made:
-            raise ValueError("`streams` is empty: give at least one stream.")
-    for stream in made:
-        stream.apply_default(default)
-    _check_distinct(made)
-    return made
-
-
-def _check_distinct(streams: list[Stream]) -> None:
-    """Refuse two remotes in one directory: the one's shards would be taken for the other's."""
-    remotes: dict[str, tuple[str | None, str]] = {}
-    for stream in streams:
-        path = os.path.realpath(stream.path)
-        remote = (stream.remote, stream.split)
-        if remotes.setdefault(path, remote) != remote:
-            raise ValueError(
-                f"Two streams keep different data in {path}: {remotes[path][0]} and "
-                f"{stream.remote}. Give each a `local` of its own."
-            )
-
-
-def _open(stream: Stream, allow_unsafe_types: bool) -> Directory:
-    directory = stream.open()
-    directory.index.validate_safe(allow_unsafe_types)
-    if type(stream).prepare_shard is Stream.prepare_shard:
-        return directory
-    return replace(directory, bring=partial(_bring, stream, directory))
-
-
-def _bring(stream: Stream, directory: Directory, shard: int) -> None:
-    """Let a stream's own class fetch a shard."""
-    stream.prepare_shard(directory.index.reader(shard, directory.path, None))
 
 
 def _starts(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -615,17 +464,9 @@ def _starts(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
     return np.cumsum(sizes) - sizes
 
 
-def _blocks(plan: EpochPlan, at: tuple[int, int, int]) -> Iterator[NDArray[np.int64]]:
-    """A worker's samples, without padding, a block at a time."""
-    _, _, _, batches, batch_size = plan.shape
-    for start in range(0, batches * batch_size, BLOCK):
-        ids = plan.ids(*at, start, min(start + BLOCK, batches * batch_size))
-        yield ids[ids >= 0]
-
-
-def _superseded(iteration: Iteration) -> RuntimeError:
-    return RuntimeError(
-        f"This iteration over the dataset was ended by a later one, which began epoch "
-        f"{iteration.epoch}: a dataset is iterated once at a time. Make a second dataset to "
-        f"iterate twice at once."
-    )
+def _resolve(params: OrderParams, world: World, position: Position) -> Position:
+    """Where to begin: an epoch of which nothing is left makes way for the next one."""
+    epoch, sample = position
+    if sample and (sample >= params.epoch_size or plan(params, world, epoch, sample).empty):
+        return epoch + 1, 0
+    return position

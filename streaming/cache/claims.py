@@ -36,6 +36,7 @@ _NO_LOCKS = {
 }
 _open_claims: "set[Claim]" = set()
 _open_lock = threading.Lock()
+_thread = threading.local()
 
 
 class Claim:
@@ -70,14 +71,19 @@ class Claim:
 
     def try_acquire(self) -> bool:
         """Take the claim if nobody has it; never waits."""
-        return self._acquire(block=False)
+        return self._note(self._acquire(block=False))
 
     def acquire(self) -> None:
         """Take the claim, waiting for whoever has it."""
-        self._acquire(block=True)
+        self._note(self._acquire(block=True))
+
+    def is_held_here(self) -> bool:
+        """Whether this thread holds a claim on the same byte."""
+        return (self.index, self.byte) in _held_here()
 
     def release(self) -> None:
         """Give the claim back. Harmless if it is not held."""
+        _held_here().discard((self.index, self.byte))
         if self._fallback is not None:
             self._fallback.release()  # type: ignore[attr-defined]
             self._fallback = None
@@ -100,6 +106,11 @@ class Claim:
         trace: TracebackType | None,
     ) -> None:
         self.release()
+
+    def _note(self, acquired: bool) -> bool:
+        if acquired:
+            _held_here().add((self.index, self.byte))
+        return acquired
 
     def _acquire(self, block: bool) -> bool:
         if not _LINUX:
@@ -149,6 +160,13 @@ class Claim:
             return self._go_without(error)
         self._fallback = lock
         return True
+
+
+def _held_here() -> set[tuple[str, int]]:
+    held: set[tuple[str, int]] | None = getattr(_thread, "held", None)
+    if held is None:
+        held = _thread.held = set()
+    return held
 
 
 def _lock(fd: int, byte: int, kind: int, block: bool) -> bool:

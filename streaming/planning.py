@@ -1,0 +1,92 @@
+"""From a dataset's arguments and the world to the plan of an epoch."""
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streaming.order.plan import EpochPlan, OrderParams, plan_epoch
+from streaming.world import World
+
+BLOCK = 4096
+"""Sample ids that an iteration takes from its plan at once."""
+
+Place = tuple[int, int, int]
+"""A worker's node, its rank on that node, and its number in that rank."""
+
+
+def canonical_nodes(dataset: Any, world: World) -> int:
+    """How many canonical nodes a run has that begins in this world."""
+    if dataset.num_canonical_nodes is not None:
+        return int(dataset.num_canonical_nodes)
+    return world.num_nodes * (64 if dataset.shuffle_algo in ("py1s", "py2s") else 1)
+
+
+def order_params(dataset: Any, world: World, batch_size: int | None = None) -> OrderParams:
+    """What determines the order of a dataset's samples, with the defaults that depend on the world.
+
+    Args:
+        dataset: A ``StreamingDataset``.
+        world: The world, replica groups counted as one rank.
+        batch_size: What to take where the dataset has no batch size.
+
+    Raises:
+        ValueError: If there is no batch size.
+    """
+    batch_size = dataset.batch_size or batch_size
+    if batch_size is None:
+        raise ValueError(
+            "Give StreamingDataset its `batch_size`, the same as the DataLoader's: the order of "
+            "samples, and resuming in it, depend on it."
+        )
+    nodes = canonical_nodes(dataset, world)
+    block = dataset.given_block_size or max(4_000_000 // nodes, 1 << 18)
+    settled = {"batch_size": batch_size, "num_canonical_nodes": nodes, "shuffle_block_size": block}
+    return OrderParams.from_dataset(SimpleNamespace(**{**vars(dataset), **settled}))
+
+
+def plan(params: OrderParams, world: World, epoch: int = 0, sample_in_epoch: int = 0) -> EpochPlan:
+    """The plan of an epoch, or of what is left of it, for a world."""
+    return plan_epoch(
+        params,
+        world.num_nodes,
+        world.ranks_per_node,
+        world.workers_per_rank,
+        epoch,
+        sample_in_epoch,
+    )
+
+
+def count_batches(
+    params: OrderParams, world: World, workers: int, batch_size: int | None, drop_last: bool
+) -> int:
+    """How many batches a loader gives a rank in an epoch.
+
+    Args:
+        params: The dataset's order.
+        world: The world, and the rank's place in it.
+        workers: The loader's number of workers.
+        batch_size: The loader's batch size; None if it gives samples one by one.
+        drop_last: Whether it drops each worker's last batch if that is not full.
+    """
+    workers = max(1, workers)
+    world = World(world.num_nodes, world.ranks_per_node, workers, world.rank * workers)
+    epoch = plan(params, world)
+    size = batch_size or 1
+    counts = [epoch.count(world.node, world.rank_of_node, worker) for worker in range(workers)]
+    return sum(count // size if drop_last else -(-count // size) for count in counts)
+
+
+def place_of(world: World) -> Place:
+    """A worker's place, as plans name it."""
+    return world.node, world.rank_of_node, world.worker_of_rank
+
+
+def sample_blocks(epoch: EpochPlan, place: Place) -> Iterator[NDArray[np.int64]]:
+    """A worker's samples in order, without padding, a block at a time."""
+    _, _, _, batches, batch_size = epoch.shape
+    for start in range(0, batches * batch_size, BLOCK):
+        ids = epoch.ids(*place, start, min(start + BLOCK, batches * batch_size))
+        yield ids[ids >= 0]
