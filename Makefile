@@ -55,6 +55,9 @@ test: lint
 test-all: $(READY) $(SERVERS) $(ALIPAN)
 	$(PYTEST) -m long $(ARGS)
 
+bench: $(READY)
+	$(BIN)/python benchmarks/import_time.py $(ARGS)
+
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
