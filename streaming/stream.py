@@ -3,7 +3,6 @@
 import io
 import logging
 import os
-import secrets
 import stat
 import tempfile
 from collections.abc import Sequence
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streaming.cache import Directory
+from streaming.cache.alone import alone_in, publish
 from streaming.cache.directory import INDEX
 from streaming.cache.fetch import fetch_shard
 from streaming.cache.space import Space
@@ -277,18 +277,16 @@ class Stream:
                     f"There is no data set at {path}: {INDEX} is missing, and the stream has no "
                     f"`remote`. Check `local` and `split`, or give `remote`."
                 ) from error
-        try:
-            with open(name, "rb") as file:
-                return Index.parse(file.read(), name)
-        except FileNotFoundError:
-            pass
-        except FormatError as error:
-            log.warning("The cached index is damaged and will be fetched again: %s", error)
-            os.unlink(name)
-        _make_local(path)
-        policy = RetryPolicy(retries=self.download_retry)
-        data, index = policy.call(lambda: _fetch_index(store), f"fetching {store.url_of(INDEX)}")
-        _publish(name, data)
+        _make_local(path, is_given=self._local is not None and path == self.path)
+        index = _read_cached(name)
+        if index is None:
+            with alone_in(path):  # so that a node's ranks don't all fetch it
+                index = _read_cached(name)
+                if index is None:
+                    policy = RetryPolicy(retries=self.download_retry)
+                    what = f"fetching {store.url_of(INDEX)}"
+                    data, index = policy.call(lambda: _fetch_index(store), what)
+                    publish(name, data)
         return index
 
     def get_index_size(self) -> int:
@@ -375,22 +373,16 @@ def _fetch_index(store: Store) -> tuple[bytes, Index]:
         raise StoreError(str(error), retryable=True) from error
 
 
-def _publish(name: str, data: bytes) -> None:
-    """Write an index in one step, unless another process has: claims are locks on that one."""
-    part = os.path.join(os.path.dirname(name), f".part-index-{secrets.token_hex(4)}")
+def _read_cached(name: str) -> Index | None:
     try:
-        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-        with os.fdopen(fd, "wb") as file:
-            file.write(data)
-        try:
-            os.link(part, name)
-        except FileExistsError:
-            pass
-        except OSError:
-            os.replace(part, name)  # a file system without hard links
-    finally:
-        if os.path.exists(part):
-            os.unlink(part)
+        with open(name, "rb") as file:
+            return Index.parse(file.read(), name)
+    except FileNotFoundError:
+        return None
+    except FormatError as error:
+        log.warning("The cached index is damaged and will be fetched again: %s", error)
+        os.unlink(name)
+        return None
 
 
 def _temporary_local(remote: str) -> str:
@@ -415,9 +407,11 @@ def _is_ours(path: str) -> bool:
     )
 
 
-def _make_local(path: str) -> None:
-    """Make a stream's directory; in the temporary folder nobody else may write to it."""
+def _make_local(path: str, is_given: bool) -> None:
+    """Make a stream's directory; one that we chose ourselves nobody else may write to."""
     os.makedirs(path, exist_ok=True)
+    if is_given:
+        return
     temporary = os.path.realpath(tempfile.gettempdir())
     top = os.path.realpath(path)
     while os.path.dirname(top) not in (temporary, top):

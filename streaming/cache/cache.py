@@ -17,7 +17,6 @@ from streaming.cache.directory import Directory
 from streaming.cache.fetch import fetch_shard
 from streaming.cache.prefetch import Prefetcher
 from streaming.cache.space import Blocked, MayEvict, Space, Victim
-from streaming.cache.waiting import waiting
 from streaming.format.errors import CorruptShardError
 from streaming.format.hashing import hasher
 from streaming.format.reader import Reader
@@ -123,8 +122,8 @@ class ShardCache:
                 "`remote`."
             ) from error
 
-    def _try_open(self, shard: int, at: int, local: int) -> bool:
-        """Open a shard that is here and sound."""
+    def _try_open(self, shard: int, at: int, local: int, claimed: bool = False) -> bool:
+        """Open a shard that is here and sound; one that is damaged goes."""
         directory = self.directories[at]
         if not directory.is_present(local):
             return False
@@ -135,7 +134,10 @@ class ShardCache:
             return False  # evicted meanwhile
         except CorruptShardError as error:
             log.warning("A cached shard is damaged and will be fetched again: %s", error)
-            self.space.evict(at, local)
+            if claimed:
+                directory.remove(local)
+            else:
+                self.space.evict(at, local)
             return False
         self._count(cache_hits=1)
         return True
@@ -146,7 +148,7 @@ class ShardCache:
         try:
             while True:
                 with self._claimed(at, local):
-                    if self._try_open(shard, at, local):
+                    if self._try_open(shard, at, local, claimed=True):
                         return
                     blocked = self._fetch(shard, at, local, lambda victim: True)
                     if blocked is None:
@@ -161,9 +163,9 @@ class ShardCache:
         """Hold the claim on a shard, waiting for whoever has it."""
         claim = self.directories[at].claim(local)
         if not claim.try_acquire():
-            path = self.directories[at].path
-            with waiting(f"shard {local} of {path}, which somebody else is fetching"):
-                claim.acquire()
+            # What is evicted meanwhile should not stay on the disk until this wait is over.
+            self.close()
+            claim.acquire(f"{claim}, which another is fetching")
         try:
             yield
         finally:
@@ -182,10 +184,17 @@ class ShardCache:
             return fetched
         self._verified.add(shard)
         self._count(shards_fetched=1, bytes_fetched=fetched.bytes)
+        self.sweep()
+        return None
+
+    def sweep(self) -> None:
+        """Remove what a run that was killed has left half-written; once in each process."""
         if not self._swept:
             self._swept = True
-            self.space.sweep()
-        return None
+            try:
+                self.space.sweep()
+            except OSError as error:
+                log.debug("Could not look for what earlier runs left: %s", error)
 
     def _verify_hash(self, shard: int, directory: Directory, local: int) -> None:
         """Check the hash of a file that was here before, once in each process."""

@@ -15,6 +15,8 @@ import threading
 from pathlib import Path
 from types import TracebackType
 
+from streaming.cache.waiting import waiting
+
 log = logging.getLogger("streaming")
 
 SPACE = 1 << 40
@@ -73,9 +75,16 @@ class Claim:
         """Take the claim if nobody has it; never waits."""
         return self._note(self._acquire(block=False))
 
-    def acquire(self) -> None:
-        """Take the claim, waiting for whoever has it."""
-        self._note(self._acquire(block=True))
+    def acquire(self, why: str | None = None) -> None:
+        """Take the claim, waiting for whoever has it; a wait that lasts is logged.
+
+        Args:
+            why: What the wait is for, to stand in the log.
+        """
+        if self.try_acquire():
+            return
+        with waiting(why or f"{self}, which another has"):
+            self._note(self._acquire(block=True))
 
     def is_held_here(self) -> bool:
         """Whether this thread holds a claim on the same byte."""
@@ -88,12 +97,13 @@ class Claim:
             self._fallback.release()  # type: ignore[attr-defined]
             self._fallback = None
         if self._fd >= 0:
-            with _open_lock:
-                _open_claims.discard(self)
-            fd, self._fd = self._fd, -1
             # Unlock first: a process forked meanwhile may hold the same description open.
-            _lock(fd, self.byte, fcntl.F_UNLCK, block=False)
-            os.close(fd)
+            _lock(self._fd, self.byte, fcntl.F_UNLCK, block=False)
+            self._close()
+
+    def __str__(self) -> str:
+        folder = os.path.dirname(self.index)
+        return f"the space of {folder}" if self.byte == SPACE else f"shard {self.byte} of {folder}"
 
     def __enter__(self) -> "Claim":
         self.acquire()
@@ -117,27 +127,35 @@ class Claim:
             return self._acquire_fallback(block)
         while True:
             try:
-                fd = os.open(self.index, os.O_RDWR | os.O_CLOEXEC)
+                self._open()
             except OSError as error:
                 return self._go_without(error)
             try:
-                if not _lock(fd, self.byte, fcntl.F_WRLCK, block):
-                    os.close(fd)
+                if not _lock(self._fd, self.byte, fcntl.F_WRLCK, block):
+                    self._close()
                     return False
             except OSError as error:
-                os.close(fd)
+                self._close()
                 return self._go_without(error)
             except BaseException:
-                os.close(fd)
+                self._close()
                 raise
-            if _is_still(fd, self.index):
-                break
+            if _is_still(self._fd, self.index):
+                return True
             # The index was replaced while we waited: the lock that counts is on the new one.
-            os.close(fd)
-        self._fd = fd
+            self._close()
+
+    def _open(self) -> None:
+        # Nobody forks in between, so that a child knows of every descriptor that it has to close.
         with _open_lock:
+            self._fd = os.open(self.index, os.O_RDWR | os.O_CLOEXEC)
             _open_claims.add(self)
-        return True
+
+    def _close(self) -> None:
+        with _open_lock:
+            _open_claims.discard(self)
+            fd, self._fd = self._fd, -1
+        os.close(fd)
 
     def _go_without(self, error: OSError) -> bool:
         """Without locks everything still works; a shard may then be fetched twice."""
@@ -205,4 +223,8 @@ def _drop_in_child() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_drop_in_child)
+    os.register_at_fork(
+        before=lambda: _open_lock.acquire(),
+        after_in_parent=lambda: _open_lock.release(),
+        after_in_child=_drop_in_child,
+    )

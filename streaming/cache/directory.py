@@ -5,6 +5,7 @@ their own names with the sizes that the index gives; a file being written has a 
 tells whose it is.
 """
 
+import errno
 import os
 import re
 import secrets
@@ -18,6 +19,9 @@ from streaming.format.info import FileInfo
 from streaming.storage import RetryPolicy, Store
 
 INDEX = "index.json"
+
+NOT_OURS = (errno.EACCES, errno.EPERM, errno.EROFS)
+"""What the system says of a file or folder that this user may not change."""
 
 _PART = re.compile(r"\.part-(\d+)-[0-9a-f]{8}-")
 
@@ -119,13 +123,20 @@ class Directory:
                 pass  # evicted meanwhile, or another user's file: then recency is what it was
 
     def remove(self, shard: int) -> int:
-        """Unlink a shard's files, and return their bytes. Readers that have them open read on."""
+        """Unlink a shard's files, and return their bytes. Readers that have them open read on.
+
+        Files that this user may not unlink stay.
+        """
         freed = 0
         for path in self.paths(shard):
             try:
                 size = os.stat(path).st_size
                 os.unlink(path)
             except FileNotFoundError:
+                continue
+            except OSError as error:
+                if error.errno not in NOT_OURS:
+                    raise
                 continue
             freed += size
         return freed
@@ -136,13 +147,28 @@ class Directory:
         os.makedirs(folder, exist_ok=True)
         return os.path.join(folder, f".part-{shard}-{secrets.token_hex(4)}-{name}")
 
-    def scan(self) -> Iterator[Entry]:
-        """Every file in the directory's folders."""
+    def parts(self) -> Iterator[tuple[str, int]]:
+        """Paths of the files that are (or were) being written, with their shards' numbers.
+
+        It reads names alone, which is cheap in a directory of many files, too.
+        """
+        for _, found in self._listings():
+            for item in found:
+                part = _PART.match(item.name)
+                if part is not None:
+                    yield item.path, int(part[1])
+
+    def _listings(self) -> Iterator[tuple[str, list["os.DirEntry[str]"]]]:
         for folder in self._folders:
             try:
-                found = list(os.scandir(os.path.join(self.path, *folder.split("/"))))
+                with os.scandir(os.path.join(self.path, *folder.split("/"))) as found:
+                    yield folder, list(found)
             except FileNotFoundError:
                 continue
+
+    def scan(self) -> Iterator[Entry]:
+        """Every file in the directory's folders."""
+        for folder, found in self._listings():
             for item in found:
                 if item.name.startswith(".locks"):
                     continue
@@ -176,4 +202,4 @@ class Directory:
 
     @cached_property
     def _folders(self) -> list[str]:
-        return sorted({"", *(name.rpartition("/")[0] for name in self._shard_of)})
+        return sorted({"", *self.index.folders()})

@@ -37,6 +37,9 @@ class Fetcher(Protocol):
     def number(self, victim: Victim) -> int:
         """The shard number of a victim."""
 
+    def sweep(self) -> None:
+        """Remove what earlier runs left half-written."""
+
 
 class Prefetcher:
     """Keeps the shards of the samples ahead of an iteration coming.
@@ -98,6 +101,7 @@ class Prefetcher:
             self._changed.notify_all()
 
     def _run(self) -> None:
+        self._fetcher.sweep()
         while True:
             with self._changed:
                 shard = self._take()

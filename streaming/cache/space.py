@@ -4,6 +4,7 @@
 """
 
 import errno
+import logging
 import os
 import shutil
 from collections import defaultdict
@@ -11,8 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from streaming.cache.directory import Directory, Entry
-from streaming.cache.waiting import waiting
+from streaming.cache.directory import NOT_OURS, Directory, Entry
+
+log = logging.getLogger("streaming")
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,25 +121,29 @@ class Space:
         at, shard = blocked.by[0]
         path = self.directories[at].path
         claim = self.directories[at].claim(shard)
-        with waiting(f"room for {whose}, until shard {shard} of {path} is here"):
-            claim.acquire()
+        claim.acquire(f"room for {whose}, until shard {shard} of {path} is here")
         claim.release()
 
     def evict(self, at: int, shard: int) -> bool:
         """Evict a shard unless somebody is fetching it."""
+        return bool(self._remove(at, shard))
+
+    def _remove(self, at: int, shard: int) -> int | None:
+        """Evict a shard; the bytes that it had here, or None if somebody is at work on it."""
         directory = self.directories[at]
         if not directory.is_cache:
-            return False
+            return 0
         claim = directory.claim(shard)
         if not claim.try_acquire():
-            return False
+            return None
         try:
-            evicted = directory.remove(shard) > 0
+            freed = directory.remove(shard)
         finally:
             claim.release()
-        if evicted:
+        if freed:
+            log.debug("Evicted %s, %d bytes", claim, freed)
             self._on_evict(1)
-        return evicted
+        return freed
 
     def evict_coldest(self) -> bool:
         """Evict the shard that was unused longest; False if there is none."""
@@ -146,7 +152,9 @@ class Space:
 
     def sweep(self) -> None:
         """Remove what writers that are gone have left half-written."""
-        self._without_rubbish(-1, -1)
+        for i in self._counted:
+            for path, shard in self.directories[i].parts():
+                self._remove_rubbish(i, shard, path)
 
     def _scan(self) -> Iterator[tuple[int, Entry]]:
         for i in self._counted:
@@ -170,18 +178,23 @@ class Space:
         kept = []
         for i, entry in self._scan():
             if entry.is_part and entry.shard is not None:
-                claim = None
-                if not self._is_same(i, at) or entry.shard != own:
-                    claim = self.directories[i].claim(entry.shard)
-                    if not claim.try_acquire() or not claim.is_real:
-                        kept.append((i, entry))
-                        continue
-                _unlink(entry.path)
-                if claim is not None:
-                    claim.release()
-            else:
-                kept.append((i, entry))
+                if self._is_same(i, at) and entry.shard == own:
+                    removed = _unlink(entry.path)
+                else:
+                    removed = self._remove_rubbish(i, entry.shard, entry.path)
+                if removed:
+                    continue
+            kept.append((i, entry))
         return kept
+
+    def _remove_rubbish(self, at: int, shard: int, path: str) -> bool:
+        """Remove a temporary file unless somebody is (or may be, without locks) writing it."""
+        with ExitStack() as stack:
+            claim = self.directories[at].claim(shard)
+            if not claim.try_acquire():
+                return False
+            stack.callback(claim.release)
+            return claim.is_real and _unlink(path)
 
     def _is_same(self, i: int, j: int) -> bool:
         if j < 0:
@@ -210,12 +223,14 @@ class Space:
                 continue
             if not may_evict(victim):
                 continue
-            if self.evict(victim.directory, victim.shard):
+            freed = self._remove(victim.directory, victim.shard)
+            if freed is None:
+                busy.append((victim.directory, victim.shard))
+            elif freed or not self.directories[victim.directory].is_present(victim.shard):
+                # Otherwise it is another user's, who alone may remove it.
                 excess -= victim.size
                 if excess <= 0:
                     return True
-            else:
-                busy.append((victim.directory, victim.shard))
         return False
 
     def _create(self, at: int, shard: int, parts: dict[str, int], may_evict: MayEvict) -> None:
@@ -284,8 +299,14 @@ def _allocate(path: str, size: int) -> bool:
     return True
 
 
-def _unlink(path: str) -> None:
+def _unlink(path: str) -> bool:
+    """Remove a file if it is there; False if this user may not."""
     try:
         os.unlink(path)
     except FileNotFoundError:
         pass
+    except OSError as error:
+        if error.errno not in NOT_OURS:
+            raise
+        return False
+    return True

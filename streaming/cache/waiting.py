@@ -12,20 +12,24 @@ log = logging.getLogger("streaming")
 INTERVAL_S = 5.0
 """How long a wait lasts before it is first logged, and the time between two lines about it."""
 
+Wait = tuple[str, str, float, float]
+"""Who waits, for what, and since when: by the monotonic clock, and by the one on the wall."""
+
 
 class _Watch:
     """One thread in each process that logs the waits which last, and ends when there are none."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._waits: dict[int, tuple[str, float]] = {}
+        self._waits: dict[int, Wait] = {}
         self._thread: threading.Thread | None = None
         self._next = 0
 
     def add(self, what: str) -> int:
         with self._changed:
             self._next += 1
-            self._waits[self._next] = (what, time.monotonic())
+            who = f"process {os.getpid()}, {threading.current_thread().name}"
+            self._waits[self._next] = (who, what, time.monotonic(), time.time())
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._run, name="streaming-waits", daemon=True
@@ -42,10 +46,16 @@ class _Watch:
             while self._waits:
                 self._changed.wait(INTERVAL_S)
                 now = time.monotonic()
-                for what, since in self._waits.values():
-                    if now - since >= INTERVAL_S:
-                        log.warning("Waiting for %.0f s: %s.", now - since, what)
+                for wait in self._waits.values():
+                    if now - wait[2] >= INTERVAL_S:
+                        log.warning("%s", _line(wait, now))
             self._thread = None
+
+
+def _line(wait: Wait, now: float) -> str:
+    who, what, since, wall = wait
+    clock = time.strftime("%H:%M:%S", time.localtime(wall))
+    return f"Waiting for {what}: {now - since:.0f} s now, since {clock} ({who})."
 
 
 _watch = _Watch()
@@ -56,7 +66,7 @@ def waiting(what: str) -> Iterator[None]:
     """Log every few seconds that this process waits, for as long as the block lasts.
 
     Args:
-        what: Who waits for what, to stand behind "Waiting for 5 s:".
+        what: What for, to stand behind "Waiting for".
     """
     watch = _watch
     number = watch.add(what)

@@ -68,6 +68,23 @@ class Names:
         """How many runs the names are."""
         return len(self._runs)
 
+    def folders(self) -> set[str]:
+        """The folders of the names; costs time in proportion to runs where only files count up.
+
+        Example:
+            >>> sorted(Names(["a/0.mds", "a/1.mds", None, "b.mds"]).folders())
+            ['', 'a']
+        """
+        found = set()
+        for start, end, run in zip(
+            self._starts, [*self._starts[1:], self._len], self._runs, strict=True
+        ):
+            if run is None:
+                continue
+            names = range(start, end) if "/" in run[3] else range(start, start + 1)
+            found |= {str(self[at]).rpartition("/")[0] for at in names}
+        return found
+
 
 def _split(name: str) -> tuple[str, int, int, str]:
     """Return what precedes a name's counter, the counter, its digits, and what follows it."""
@@ -172,6 +189,10 @@ class FileColumn:
         self._names = Names(self._listed)
         self._digests.pack()
         self._listed, self._sizes = [], []
+
+    def folders(self) -> set[str]:
+        """The folders of the files."""
+        return self._names.folders()
 
     def __getitem__(self, at: int) -> FileInfo | None:
         name = self._names[at]

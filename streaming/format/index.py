@@ -144,6 +144,10 @@ class Index:
             pairs.append((raw, self._info(zip_slot, shard)))
         return pairs
 
+    def folders(self) -> set[str]:
+        """Return the folders that files lie in, relative to the index's; mostly just ``""``."""
+        return {folder for column in self._files.values() for folder in column.folders()}
+
     def config(self, shard: int) -> dict[str, Any]:
         """Return a shard's JSON, as it was in the file, keys sorted."""
         shard = self._check_number(shard)

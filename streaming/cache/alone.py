@@ -1,0 +1,100 @@
+"""An index's way into its directory: fetched by one process, and there in one step."""
+
+import contextlib
+import os
+import secrets
+import sys
+from collections.abc import Iterator
+
+from streaming.cache.waiting import waiting
+
+if sys.platform != "win32":
+    import fcntl
+
+
+@contextlib.contextmanager
+def alone_in(path: str) -> Iterator[None]:
+    """Hold a directory's own lock; where it has none, everyone goes ahead.
+
+    An index is not there yet to be locked, and a file for a lock would be left behind.
+    """
+    if sys.platform == "win32":
+        yield
+        return
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        yield
+        return
+    try:
+        _lock(fd, path)
+        yield
+    finally:
+        # Unlock first: a process forked meanwhile has the same description open.
+        with contextlib.suppress(OSError):
+            fcntl.flock(fd, fcntl.LOCK_UN)
+        os.close(fd)
+
+
+def _lock(fd: int, path: str) -> None:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        with waiting(f"the index of {path}, which another is fetching"):
+            fcntl.flock(fd, fcntl.LOCK_EX)
+    except OSError:
+        pass  # over NFS only files that are open for writing can be locked
+
+
+def publish(name: str, data: bytes) -> None:
+    """Write a file in one step, unless another process has: claims are locks on that one.
+
+    Args:
+        name: The file's path.
+        data: All of it.
+    """
+    if not _publish_nameless(name, data):
+        _publish_aside(name, data)
+
+
+def _publish_nameless(name: str, data: bytes) -> bool:
+    """Give a file its name when it is whole, so that a kill at any moment leaves nothing.
+
+    Returns:
+        False where the system can't.
+    """
+    if not hasattr(os, "O_TMPFILE"):
+        return False
+    folder = os.path.dirname(name)
+    try:
+        fd = os.open(folder, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o666)
+    except OSError:
+        return False
+    with os.fdopen(fd, "wb") as file:
+        file.write(data)
+        file.flush()
+        try:
+            # With a descriptor of a folder, Python follows the symbolic link to the file itself.
+            os.link(f"/proc/self/fd/{fd}", name, src_dir_fd=fd)
+        except FileExistsError:
+            pass
+        except OSError:
+            return False
+    return True
+
+
+def _publish_aside(name: str, data: bytes) -> None:
+    part = os.path.join(os.path.dirname(name), f".part-index-{secrets.token_hex(4)}")
+    try:
+        fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+        with os.fdopen(fd, "wb") as file:
+            file.write(data)
+        try:
+            os.link(part, name)
+        except FileExistsError:
+            pass
+        except OSError:
+            os.replace(part, name)  # a file system without hard links
+    finally:
+        if os.path.exists(part):
+            os.unlink(part)
