@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -98,6 +99,31 @@ class World:
             ranks.rank * num_workers + worker,
         )
 
+    @classmethod
+    def of_rank(cls, rank: int, num_ranks: int, ranks_per_node: int | None = None) -> Self:
+        """The place of a rank that is known, with the worker found out.
+
+        Args:
+            rank: number of the rank.
+            num_ranks: ranks there are.
+            ranks_per_node: ranks of each node. None: `LOCAL_WORLD_SIZE` if it is set and divides
+                the ranks, otherwise 1.
+
+        Raises:
+            ValueError: there is no such rank, or nodes would have unequally many.
+        """
+        if ranks_per_node is None:
+            ranks_per_node = _read("LOCAL_WORLD_SIZE", 1)
+            if ranks_per_node < 1 or num_ranks % ranks_per_node:
+                ranks_per_node = 1
+        if num_ranks % ranks_per_node:
+            raise ValueError(
+                f"{num_ranks} ranks can't be {ranks_per_node} on every node: every node must have "
+                "equally many."
+            )
+        worker, workers = _detect_worker()
+        return cls(num_ranks // ranks_per_node, ranks_per_node, workers, rank * workers + worker)
+
     def detect_workers(self) -> Self:
         """The same rank, with the worker found out anew.
 
@@ -130,12 +156,33 @@ class World:
                 f"`replication` must be positive and divide the number of ranks, {self.num_ranks}; "
                 f"it is {replication}."
             )
-        num_ranks = self.num_ranks // replication
+        return self._as_one_of(self.num_ranks // replication, self.rank // replication)
+
+    def group(self, groups: Sequence[Sequence[int]]) -> Self:
+        """The world as sample order sees it when the ranks of each group share their samples.
+
+        It is `replicate` for groups of any ranks, in the order in which they are given.
+
+        Raises:
+            ValueError: this rank is in none of them.
+
+        >>> World(1, 4, 1, 3).group([(0, 2), (1, 3)])
+        World(num_nodes=1, ranks_per_node=2, workers_per_rank=1, worker=1)
+        """
+        for place, group in enumerate(groups):
+            if self.rank in group:
+                return self._as_one_of(len(groups), place)
+        raise ValueError(
+            f"Rank {self.rank} is not in the device mesh: give its dataset the mesh that it is in."
+        )
+
+    def _as_one_of(self, num_ranks: int, rank: int) -> Self:
+        """This world with so many ranks, and this one's number among them."""
         num_nodes, left_over = divmod(num_ranks, self.ranks_per_node)
         ranks_per_node = self.ranks_per_node
-        if left_over:
+        if left_over or not num_nodes:
             num_nodes, ranks_per_node = 1, num_ranks
-        worker = self.rank // replication * self.workers_per_rank + self.worker_of_rank
+        worker = rank * self.workers_per_rank + self.worker_of_rank
         return type(self)(num_nodes, ranks_per_node, self.workers_per_rank, worker)
 
     def copy(self) -> Self:

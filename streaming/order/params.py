@@ -53,6 +53,8 @@ class OrderParams:
     partition_algo: str = "relaxed"
     batching_method: str = "random"
     initial_physical_nodes: int | None = None
+    pad: str = "repeat"
+    """Whether samples are repeated for all ranks to come out (`repeat`) or not (`none`)."""
 
     @classmethod
     def from_dataset(cls, dataset: Any) -> OrderParams:
@@ -61,7 +63,7 @@ class OrderParams:
         Args:
             dataset: has `streams` (each with `choose` and `proportion`), `shards_per_stream`,
                 `samples_per_shard` and the constructor's arguments under their own names.
-                `initial_physical_nodes` may be missing.
+                `initial_physical_nodes` and `pad` may be missing.
 
         Raises:
             ValueError: `batch_size`, `num_canonical_nodes` or `shuffle_block_size` is not set.
@@ -93,6 +95,7 @@ class OrderParams:
             partition_algo=dataset.partition_algo,
             batching_method=dataset.batching_method,
             initial_physical_nodes=None if initial_nodes is None else int(initial_nodes),
+            pad=getattr(dataset, "pad", "repeat"),
         )
 
     @property

@@ -58,6 +58,13 @@ def plan_epoch(
             f"There is no batching method {params.batching_method!r}; use one of "
             f"{', '.join(BATCHING_METHODS)}."
         )
+    if params.pad not in ("repeat", "none"):
+        raise ValueError(f"`pad` is {params.pad!r}: use 'repeat' or 'none'.")
+    if params.pad == "none" and params.batching_method != "random":
+        raise ValueError(
+            f"Batching {params.batching_method!r} leaves out what fills no batch, so that it can't "
+            'give every sample once: use `batching_method="random"` with `pad="none"`.'
+        )
     if epoch < 0 or sample_in_epoch < 0:
         raise ValueError(f"There is no sample {sample_in_epoch} of epoch {epoch} to begin at.")
     if not params.streams:

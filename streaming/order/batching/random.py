@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streaming.order.arrays import Ints
+from streaming.order.batching.exact import ExactPlan, plan_exact
 from streaming.order.draws import EpochDraws, check_draws
 from streaming.order.epoch_plan import EpochPlan
 from streaming.order.layout import Layout
@@ -60,12 +61,14 @@ def _last_batch(layout: Layout, partition: Partition) -> NDArray[np.bool_]:
 
 def plan_random(
     params: OrderParams, world: Layout, draws: EpochDraws, sample_in_epoch: int
-) -> RandomPlan:
+) -> RandomPlan | ExactPlan:
     """Plan an epoch of which `sample_in_epoch` samples have been used before.
 
     Raises:
         ValueError: as `get_partitions` and `check_shuffle` do.
     """
+    if params.pad == "none":
+        return plan_exact(params, world, draws, sample_in_epoch)
     partition = make_partition(
         params.partition_algo,
         sum(stream.choose for stream in params.streams),
