@@ -75,6 +75,7 @@ class ShardCache:
 
     def _count_evictions(self, shards: int) -> None:
         self._count(evictions=shards)
+        self._close_evicted()
 
     # Reading.
 
@@ -150,7 +151,7 @@ class ShardCache:
                 with self._claimed(at, local):
                     if self._try_open(shard, at, local, claimed=True):
                         return
-                    blocked = self._fetch(shard, at, local, lambda victim: True)
+                    blocked = self._fetch(shard, at, local)
                     if blocked is None:
                         self._readers[shard].open()
                         return
@@ -171,7 +172,9 @@ class ShardCache:
         finally:
             claim.release()
 
-    def _fetch(self, shard: int, at: int, local: int, may_evict: MayEvict) -> Blocked | None:
+    def _fetch(
+        self, shard: int, at: int, local: int, may_evict: MayEvict | None = None
+    ) -> Blocked | None:
         fetched = fetch_shard(
             self.directories[at],
             at,
@@ -228,16 +231,21 @@ class ShardCache:
         touch = now - self._touched_s > TOUCH_S
         if touch:
             self._touched_s = now
-        for shard, reader in list(self._open.items()):
+        self._close_evicted()
+        if not touch:
+            return
+        for shard in list(self._open):
             at, local = self.locate(shard)
-            if not self.directories[at].is_cache:
-                continue
-            if reader.unlinked():
+            if self.directories[at].is_cache:
+                self.directories[at].mark(local, opened=True)
+
+    def _close_evicted(self) -> None:
+        for shard, reader in list(self._open.items()):
+            at, _ = self.locate(shard)
+            if self.directories[at].is_cache and reader.unlinked():
                 with self._lock:
                     self._open.pop(shard, None)
                 reader.close()
-            elif touch:
-                self.directories[at].mark(local, opened=True)
 
     # Fetching ahead.
 
@@ -300,7 +308,7 @@ class ShardCache:
             with self._claimed(at, local):
                 if directory.is_present(local):
                     return
-                blocked = self._fetch(shard, at, local, lambda victim: True)
+                blocked = self._fetch(shard, at, local)
             if blocked is None:
                 return
             self.space.wait_for_room(blocked, f"shard {local} of {directory.path}")

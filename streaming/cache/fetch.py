@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from streaming.cache.directory import Directory
+from streaming.cache.directory import NOT_OURS, Directory
 from streaming.cache.space import Blocked, MayEvict, Space
 from streaming.cache.waiting import waiting
 from streaming.format.compression import decompress_stream
@@ -79,7 +79,7 @@ def fetch_shard(
     at: int,
     shard: int,
     space: Space,
-    may_evict: MayEvict = lambda victim: True,
+    may_evict: MayEvict | None = None,
     on_retry: Callable[[], None] = lambda: None,
 ) -> Fetched | Blocked:
     """Make a shard present whose claim the caller holds.
@@ -89,7 +89,7 @@ def fetch_shard(
         at: Its number in ``space``.
         shard: The shard.
         space: Where the room comes from.
-        may_evict: Which shards may make way for it.
+        may_evict: Which shards may make way for it; None for any.
         on_retry: Called at each attempt after the first.
 
     Returns:
@@ -98,11 +98,20 @@ def fetch_shard(
     Raises:
         StoreError: If it can't be had; names the shard, its URL and each attempt's reason.
         CacheFullError: If there can't be room for it.
+        PermissionError: If the directory is not complete, and may not be written to.
     """
     if directory.bring is not None:
         directory.bring(shard)
         return Fetched(0, 0)
-    return _Fetch(directory, at, shard, on_retry).run(space, may_evict)
+    try:
+        return _Fetch(directory, at, shard, on_retry).run(space, may_evict)
+    except OSError as error:
+        if error.errno not in NOT_OURS:
+            raise
+        raise PermissionError(
+            f"Shard {shard} is missing from {directory.path} and can't be put there: {error}. "
+            f"Complete the directory, let this user write to it, or give another `local`."
+        ) from error
 
 
 class _Fetch:
@@ -133,7 +142,7 @@ class _Fetch:
         self._sizes[path] = info.bytes
         return path
 
-    def run(self, space: Space, may_evict: MayEvict) -> Fetched | Blocked:
+    def run(self, space: Space, may_evict: MayEvict | None) -> Fetched | Blocked:
         if self._sizes:
             blocked = space.reserve(self.at, self.shard, self._sizes, may_evict)
             if blocked is not None:
@@ -149,6 +158,7 @@ class _Fetch:
             for path in self._parts.values():
                 _discard(path)
         self.directory.mark(self.shard, opened=False)
+        log.debug("Fetched shard %d of %s, %d bytes", self.shard, self._url, self._bytes)
         return Fetched(self._bytes, self._retries)
 
     @property

@@ -7,12 +7,14 @@ import errno
 import logging
 import os
 import shutil
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from streaming.cache.directory import NOT_OURS, Directory, Entry
+from streaming.cache.waiting import waiting
 
 log = logging.getLogger("streaming")
 
@@ -32,6 +34,13 @@ class Victim:
 
 MayEvict = Callable[[Victim], bool]
 
+READERS_S = 20.0
+"""How long to wait for the room of shards that were evicted, while others have them open."""
+OTHERS_S = 1.0
+"""How long to wait for room on a full disk if there was nothing to evict."""
+LOOK_S = 0.05
+"""How often to look for it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
@@ -44,6 +53,19 @@ class Blocked:
 
 class CacheFullError(OSError):
     """There is no room for a shard, and nothing that could make way for it."""
+
+
+class _DiskFullError(Exception):
+    """The disk has no room for a file now."""
+
+    def __init__(self, path: str, shard: int, size: int) -> None:
+        self.folder = os.path.dirname(path)
+        free = shutil.disk_usage(self.folder).free
+        super().__init__(
+            f"The disk of {self.folder} is full: shard {shard} needs {size:,} bytes, {free:,} are "
+            f"free, and there is no shard left to evict. Free some space, or give `local` on a "
+            f"larger disk."
+        )
 
 
 class Space:
@@ -64,6 +86,7 @@ class Space:
         self.directories = directories
         self.limit = limit
         self._on_evict = on_evict
+        self._evicted = 0
         # Each directory is counted once, also where several streams share it.
         by_path = {os.path.realpath(d.path): i for i, d in enumerate(directories) if d.is_cache}
         self._counted = [by_path[path] for path in sorted(by_path)]
@@ -74,22 +97,19 @@ class Space:
             return sum(entry.size for _, entry in self._scan())
 
     def reserve(
-        self,
-        at: int,
-        shard: int,
-        parts: dict[str, int],
-        may_evict: MayEvict = lambda victim: True,
+        self, at: int, shard: int, parts: dict[str, int], may_evict: MayEvict | None = None
     ) -> Blocked | None:
         """Make room for temporary files and create them at full size, the shard being claimed.
 
-        It never waits: whoever waits for room has to give up its own claim first (see
-        :meth:`wait_for_room`), so that nobody ever waits for somebody who waits.
+        It never waits for others who fetch: whoever waits for them has to give up its own claim
+        first (see :meth:`wait_for_room`), so that nobody ever waits for somebody who waits.
 
         Args:
             at: The number of the shard's directory.
             shard: The shard that they are for.
             parts: Paths of the files, with their sizes in bytes.
-            may_evict: Which shards may make way.
+            may_evict: Which shards may make way. None for any, and to give those who have evicted
+                shards open the time to close them, if the disk is full.
 
         Returns:
             None if the files are there now.
@@ -97,6 +117,27 @@ class Space:
         Raises:
             CacheFullError: If the disk is full, and no shard is left that could make way.
         """
+        if may_evict is not None:
+            try:
+                return self._reserve(at, shard, parts, may_evict)
+            except _DiskFullError as full:
+                return Blocked((), str(full))
+        started, evicted = time.monotonic(), self._evicted
+        with waiting(f"room for shard {shard} of {self.directories[at].path}"):
+            while True:
+                try:
+                    return self._reserve(at, shard, parts, lambda victim: True)
+                except _DiskFullError as full:
+                    patience = READERS_S if self._evicted > evicted else OTHERS_S
+                    if time.monotonic() - started > patience:
+                        raise CacheFullError(str(full)) from None
+                # An evicted shard's room comes free when the last reader closes it, by its next
+                # batch. No system tells of that.
+                time.sleep(LOOK_S)
+
+    def _reserve(
+        self, at: int, shard: int, parts: dict[str, int], may_evict: MayEvict
+    ) -> Blocked | None:
         if self.limit is None:
             self._create(at, shard, parts, may_evict)
             return None
@@ -142,6 +183,7 @@ class Space:
             claim.release()
         if freed:
             log.debug("Evicted %s, %d bytes", claim, freed)
+            self._evicted += 1
             self._on_evict(1)
         return freed
 
@@ -239,14 +281,11 @@ class Space:
         try:
             for path, size in parts.items():
                 made.append(path)
-                while not _allocate(path, size):
-                    if not self._evict_until(1, list(self._scan()), (at, shard), may_evict, []):
-                        free = shutil.disk_usage(os.path.dirname(path)).free
-                        raise CacheFullError(
-                            f"The disk of {os.path.dirname(path)} is full: shard {shard} needs "
-                            f"{size:,} bytes, {free:,} are free, and there is no shard left to "
-                            f"evict. Free some space, or give `local` on a larger disk."
-                        )
+                if _allocate(path, size):
+                    continue
+                self._evict_until(size, list(self._scan()), (at, shard), may_evict, [])
+                if not _allocate(path, size):
+                    raise _DiskFullError(path, shard, size)
         except BaseException:
             for path in made:
                 _unlink(path)
