@@ -3,9 +3,15 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from streaming.dataset import StreamingDataset
+
+# What a loader hands to the one that makes its batches by column.
+_PASSED_ON = (
+    *("num_workers", "pin_memory", "pin_memory_device", "timeout", "worker_init_fn"),
+    *("multiprocessing_context", "generator", "prefetch_factor", "persistent_workers", "in_order"),
+)
 
 
 class StreamingDataLoader(DataLoader[Any]):
@@ -42,6 +48,7 @@ class StreamingDataLoader(DataLoader[Any]):
         self._iteration = 0
         self._ranks = 1
         self._finished = False
+        self._columns: DataLoader[Any] | None = None
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
         """The batches of the next epoch, or of what is left of a resumed one."""
@@ -49,17 +56,42 @@ class StreamingDataLoader(DataLoader[Any]):
         self.num_samples_yielded = 0
         self._finished = False
         self._iteration += 1
-        collate = self.collate_fn
-        self.collate_fn = _Counting(collate, batched=self.batch_size is not None)
         try:
             if isinstance(dataset, StreamingDataset):
                 self._ranks = dataset.begin_for_workers()
-            batches = super().__iter__()
+            batches = iter(self._by_column()) if self._goes_by_column() else self._by_sample()
         finally:
-            self.collate_fn = collate
             if isinstance(dataset, StreamingDataset):
                 dataset.workers_have_begun()
         return self._unwrapped(batches, self._iteration)
+
+    def _by_sample(self) -> Iterator[Any]:
+        collate = self.collate_fn
+        self.collate_fn = _Counting(collate, batched=self.batch_size is not None)
+        try:
+            return super().__iter__()
+        finally:
+            self.collate_fn = collate
+
+    def _goes_by_column(self) -> bool:
+        """Whether batches can be made without their samples: nobody would see them."""
+        kind = type(self.dataset)
+        return (
+            issubclass(kind, StreamingDataset)
+            and kind.__getitem__ is StreamingDataset.__getitem__
+            and kind.get_item is StreamingDataset.get_item
+            and kind.__iter__ is StreamingDataset.__iter__
+            and self.collate_fn is default_collate
+            and self.batch_size is not None
+        )
+
+    def _by_column(self) -> DataLoader[Any]:
+        """The loader that makes batches by column; kept, since its workers may be persistent."""
+        if self._columns is None:
+            given = {name: getattr(self, name) for name in _PASSED_ON if hasattr(self, name)}
+            batches = _Batches(self.dataset, self.batch_size or 1, self.drop_last)
+            self._columns = DataLoader(batches, batch_size=None, collate_fn=_as_it_is, **given)  # type: ignore[arg-type]
+        return self._columns
 
     def _unwrapped(self, batches: Iterator[Any], iteration: int) -> Iterator[Any]:
         for batch in batches:
@@ -121,6 +153,23 @@ class _Counted:
 
         self.batch = pin_memory(self.batch, device)  # type: ignore[no-untyped-call]
         return self
+
+
+class _Batches(IterableDataset[_Counted]):
+    """A dataset's batches, as a dataset whose items they are."""
+
+    def __init__(self, dataset: Any, batch_size: int, drop_last: bool) -> None:
+        self.dataset = dataset
+        self.batch_size = batch_size
+        self.drop_last = drop_last
+
+    def __iter__(self) -> Iterator[_Counted]:
+        batches = self.dataset.iterate_batches(self.batch_size, self.drop_last)
+        return (_Counted(batch, samples) for batch, samples in batches)
+
+
+def _as_it_is(batch: _Counted) -> _Counted:
+    return batch
 
 
 class _Counting:

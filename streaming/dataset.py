@@ -1,7 +1,8 @@
 """The streaming dataset: it puts order, cache and formats together."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from functools import partial
 from multiprocessing import context
 from typing import Any
@@ -10,9 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import IterableDataset, get_worker_info
 
+from streaming.batches import BatchMaker
 from streaming.cache import MissingShardError, ShardCache
 from streaming.epochs import Iteration, Position
 from streaming.format.array import Array
+from streaming.format.reader import Reader
 from streaming.format.shards import ShardList
 from streaming.opening import make_streams, open_stream
 from streaming.order.plan import EpochPlan, OrderParams
@@ -255,36 +258,102 @@ class StreamingDataset(Array, IterableDataset[Any]):
         Raises:
             RuntimeError: If a later iteration over this dataset has begun: that ends this one.
         """
+        return self._samples(*self._start())
+
+    def iterate_batches(self, batch_size: int, drop_last: bool) -> Iterator[tuple[Any, int]]:
+        """This worker's batches, made column by column, where iterating would give samples.
+
+        Args:
+            batch_size: Samples in a batch.
+            drop_last: Whether to leave out a last batch that is not full.
+
+        Returns:
+            Each batch, equal to what torch's default collate makes of its samples, and how many
+            samples it is of.
+
+        Raises:
+            RuntimeError: If a later iteration over this dataset has begun: that ends this one.
+        """
+        return self._batches(*self._start(), batch_size, drop_last)
+
+    def _start(self) -> tuple[Iteration, EpochPlan, World]:
         world = self._world()
         params = self._settle(world)
         iteration = self._progress.begin(partial(_resolve, params, world))
         self._counters.owner = self._progress.owner
         epoch = plan(params, world, iteration.epoch, iteration.sample_in_epoch)
-        return self._samples(iteration, epoch, world)
+        return iteration, epoch, world
 
     def _samples(self, iteration: Iteration, epoch: EpochPlan, world: World) -> Iterator[Any]:
         place = place_of(world)
-        prefetcher = self._cache.prefetcher(self._shard_blocks(epoch, place), self._samples_ahead)
         check = self._progress.check
         step = max(1, min(self.batch_size or 1, 64))
         done = 0
-        try:
+        with self._fetching_ahead(epoch, place) as advance:
             for ids in sample_blocks(epoch, place):
                 for sample_id in ids.tolist():
                     check(iteration)
                     yield self[sample_id]
                     done += 1
                     if done % step == 0:
-                        self._cache.refresh()
-                        self._counters.add(samples=step)
-                        self._counters.flush()
-                        if prefetcher is not None:
-                            prefetcher.advance(done)
-            self._counters.add(samples=done % step)
+                        advance(step)
+            advance(done % step)
+
+    def _batches(
+        self, iteration: Iteration, epoch: EpochPlan, world: World, size: int, drop_last: bool
+    ) -> Iterator[tuple[Any, int]]:
+        place = place_of(world)
+        maker = BatchMaker(self, self._sample_bytes())
+        with self._fetching_ahead(epoch, place) as advance:
+            for batches in maker.stretches(sample_blocks(epoch, place), size, drop_last):
+                for ids, batch in zip(batches, maker.batches(batches), strict=True):
+                    self._progress.check(iteration)
+                    yield batch, len(ids)
+                advance(sum(map(len, batches)))
+
+    @contextmanager
+    def _fetching_ahead(self, epoch: EpochPlan, place: Place) -> Iterator[Callable[[int], None]]:
+        """Fetch what an iteration will need; what is yielded tells how much it has used since."""
+        prefetcher = self._cache.prefetcher(self._shard_blocks(epoch, place), self._samples_ahead)
+        done = 0
+
+        def advance(samples: int) -> None:
+            nonlocal done
+            done += samples
+            self._cache.refresh()
+            self._counters.add(samples=samples)
+            self._counters.flush()
+            if prefetcher is not None:
+                prefetcher.advance(done)
+
+        try:
+            yield advance
         finally:
             if prefetcher is not None:
                 prefetcher.stop()
             self._counters.flush()
+
+    def open_shards(
+        self, ids: NDArray[np.int64]
+    ) -> Iterator[tuple[NDArray[np.int64], Reader, NDArray[np.int64]]]:
+        """Open the shards of some samples, one after another.
+
+        Args:
+            ids: The samples' numbers.
+
+        Returns:
+            For each shard, where in ``ids`` its samples are, its reader, and their places in it.
+        """
+        shards, places = self.spanner.locate(ids)
+        order = np.argsort(shards, kind="stable")
+        bounds = np.flatnonzero(np.diff(shards[order])) + 1
+        for at in np.split(order, bounds):
+            yield at, self._cache.reader(int(shards[at[0]])), places[at]
+
+    def _sample_bytes(self) -> float:
+        """What a sample takes on average, in bytes."""
+        stored = sum(int(directory.index.raw_bytes.sum()) for directory in self._directories)
+        return stored / self.num_samples
 
     def _shard_blocks(self, epoch: EpochPlan, place: Place) -> Iterator[NDArray[np.int64]]:
         for ids in sample_blocks(epoch, place):
