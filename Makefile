@@ -9,13 +9,14 @@ ARGS ?=
 # One process a core, as many as the machine has.
 PYTEST := $(BIN)/python -m pytest -n auto
 
-.PHONY: help demo test test-all lint format bench docs system clean
+.PHONY: help demo test test-all lint format bench bench-hot docs system clean
 help:
 	@echo "make demo      write, stream, train, interrupt and resume on real data (ARGS=--s3: through S3)"
 	@echo "make test      environment, lint, types and the suite"
 	@echo "make test-all  what is long: servers, notebooks, many processes"
 	@echo "make lint      ruff and mypy;  make format  mends what ruff can"
 	@echo "make bench     benchmarks;     make docs    the site"
+	@echo "make bench-hot reading from disk, beside other libraries"
 	@echo "make system    what only the system's package manager has (as root)"
 
 $(READY): pyproject.toml constraints.txt
@@ -54,6 +55,10 @@ test: lint
 
 test-all: $(READY) $(SERVERS) $(ALIPAN)
 	$(PYTEST) -m long $(ARGS)
+
+# Other libraries are installed into environments of their own, in benchmarks/.environments.
+bench-hot: $(READY)
+	$(BIN)/python benchmarks/hot.py $(ARGS)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/import_time.py $(ARGS)
