@@ -8,7 +8,7 @@ from streaming.cache import Directory
 _CHOICES = {
     "sampling_method": ("balanced", "fixed"),
     "partition_algo": ("relaxed", "orig"),
-    "shuffle_algo": ("py1e", "py1br", "py1s", "py2s", "naive"),
+    "shuffle_algo": ("py1e", "py1br", "py1s", "py2s", "naive", "blockwise"),
     "batching_method": ("random", "stratified", "per_stream", "device_per_stream"),
 }
 # Arguments that count something, with the least that makes sense. None is left to the default.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,8 @@ from streaming.order.arrays import Ints, Narrow
 from streaming.order.params import OrderParams
 from streaming.order.sampling import resample_narrow
 from streaming.order.shuffle import check_shuffle, draw_shuffle
+from streaming.order.shuffle.blockwise import Blockwise
+from streaming.order.units import Sampling
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,10 +28,15 @@ class SampleIds:
     table: Narrow | None
     """An id for each number, less `offset`; None: the numbers themselves."""
     offset: int
+    computed: Callable[[Ints], Ints] | None = None
+    """What gives an id, less `offset`, for each of some numbers, in place of a table."""
 
     def __call__(self, numbers: Ints) -> Ints:
         """The ids of `numbers`; -1, for padding, stays -1."""
-        ids = numbers if self.table is None else self.table[numbers].astype(np.int64)
+        if self.computed is not None:
+            ids = self.computed(np.maximum(numbers, 0)) if numbers.size else numbers
+        else:
+            ids = numbers if self.table is None else self.table[numbers].astype(np.int64)
         return np.where(numbers < 0, -1, ids + self.offset)
 
 
@@ -73,6 +81,8 @@ def draw_ids(params: OrderParams, epoch: int, stream_id: int | None = None) -> S
     >>> draw_ids(params, epoch=0)(np.arange(4)).tolist()
     [2, 0, 3, 1]
     """
+    if params.is_computed:
+        return _compute_ids(params, epoch, stream_id)
     taken = resample_narrow(params, epoch, stream_id)
     if not params.shuffle:
         return SampleIds(taken.ids, 0 if taken.ids is not None else taken.offset)
@@ -87,6 +97,34 @@ def draw_ids(params: OrderParams, epoch: int, stream_id: int | None = None) -> S
     if taken.ids is None:
         return SampleIds(shuffle, taken.offset)
     return SampleIds(taken.ids[shuffle], 0)
+
+
+def _compute_ids(params: OrderParams, epoch: int, stream_id: int | None) -> SampleIds:
+    sampling = Sampling.draw(params, epoch, stream_id)
+    shuffle = Blockwise.draw(
+        sampling.units,
+        params.num_canonical_nodes,
+        params.shuffle_seed,
+        epoch,
+        shuffle_block_size(params, stream_id),
+        stream_id,
+    )
+    offset = sampling.offset
+    if offset is not None:
+        return SampleIds(None, offset, shuffle)
+    return SampleIds(None, 0, Resampled(sampling, shuffle))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Resampled:
+    """The ids of samples by their places in a shuffle, each computed by itself."""
+
+    sampling: Sampling
+    shuffle: Blockwise
+
+    def __call__(self, numbers: Ints) -> Ints:
+        """The ids at places from 0 up."""
+        return self.sampling(self.shuffle(numbers))
 
 
 class EpochDraws:

@@ -112,3 +112,8 @@ class OrderParams:
     def draws_anew_each_epoch(self) -> bool:
         """Whether the picks within streams, and the order of their batches, change by epoch."""
         return self.shuffle and self.sampling_method == "balanced"
+
+    @property
+    def is_computed(self) -> bool:
+        """Whether samples are shuffled and sampled place by place, and nothing drawn as a whole."""
+        return self.shuffle and self.shuffle_algo == "blockwise"

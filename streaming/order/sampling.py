@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from streaming.order.arrays import Ints, Narrow, cumulate, join_ranges, narrowest, shuffle_in_place
 from streaming.order.params import OrderParams, StreamShape
+from streaming.order.units import Sampling, split_units
 
 
 def get_sampling(
@@ -143,17 +144,11 @@ def _repeat_and_pick(
     dtype: np.dtype[np.unsignedinteger],
 ) -> tuple[Ints, Narrow]:
     """Units and ids of shards that begin at `begins`, have `sizes`, and are to give `counts`."""
-    whole, part = np.divmod(counts, np.maximum(sizes, 1))
-    units_per_shard = whole + (part > 0)
-    shards = np.repeat(np.arange(len(sizes)), units_per_shard)
-    units = sizes[shards]
-    partial = np.flatnonzero(part)
-    last_units = np.cumsum(units_per_shard)[partial] - 1
-    units[last_units] = part[partial]
+    shards, units, partial = split_units(sizes, counts)
     ids = join_ranges(begins[shards], units, dtype)
     bounds = cumulate(units)
-    for shard, unit in zip(partial.tolist(), last_units.tolist(), strict=True):
-        picked = rng.choice(int(sizes[shard]), int(part[shard]), replace=False)
+    for shard, unit in zip(shards[partial].tolist(), partial.tolist(), strict=True):
+        picked = rng.choice(int(sizes[shard]), int(units[unit]), replace=False)
         picked.sort()
         ids[bounds[unit] : bounds[unit + 1]] = picked + begins[shard]
     return units, ids
@@ -181,6 +176,8 @@ def resample(params: OrderParams, epoch: int, stream_id: int | None = None) -> t
     >>> units.tolist(), ids[:4].tolist()
     ([4, 2, 4, 2], [0, 1, 2, 3])
     """
+    if params.is_computed:
+        return Sampling.draw(params, epoch, stream_id).write_out()
     units, ids, offset = resample_narrow(params, epoch, stream_id)
     if ids is None:
         return units, np.arange(offset, offset + int(units.sum()), dtype=np.int64)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from streaming.order import EpochPlan, OrderParams, StreamShape
 from streaming.order.weights import derive_weights
 
+SHUFFLE_ALGOS = ("naive", "py1br", "py1e", "py1s", "py2s", "blockwise")
 BATCHING_METHODS = ("random", "stratified", "per_stream", "device_per_stream")
 
 
@@ -80,7 +81,7 @@ def order_params(draw: st.DrawFn, **fixed: Any) -> OrderParams:
         batch_size=draw(counts(4)),
         num_canonical_nodes=draw(st.sampled_from([1, 2, 3, 4])),
         shuffle=draw(st.booleans()),
-        shuffle_algo=draw(st.sampled_from(["naive", "py1br", "py1e", "py1s", "py2s"])),
+        shuffle_algo=draw(st.sampled_from(SHUFFLE_ALGOS)),
         shuffle_seed=draw(st.integers(0, 99)),
         shuffle_block_size=draw(st.sampled_from([4, 20, 200])),
         sampling_method=draw(st.sampled_from(["balanced", "fixed"])),

@@ -1,7 +1,8 @@
 """Shuffles: permutations of an epoch's samples that keep downloads in bounds.
 
 All are pure functions of the shards' sizes, the number of canonical nodes, the seed and the epoch.
-They draw the same numbers whatever integer type the result is kept in.
+They draw the same numbers whatever integer type the result is kept in. `blockwise` is our own, and
+the only one that an epoch's plan need not draw as a whole; the others are mosaicml-streaming's.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streaming.order.arrays import narrowest
+from streaming.order.shuffle.blockwise import draw_blockwise
 from streaming.order.shuffle.naive import draw_naive
 from streaming.order.shuffle.py1br import draw_py1br
 from streaming.order.shuffle.py1e import draw_py1e
@@ -31,10 +33,11 @@ SHUFFLE_ALGOS: dict[str, DrawShuffle] = {
     "py1e": draw_py1e,
     "py1s": draw_py1s,
     "py2s": draw_py2s,
+    "blockwise": draw_blockwise,
 }
 """The shuffle algorithms by name."""
 
-_LEAST_BLOCK = {"py1br": 2, "py1e": 1}
+_LEAST_BLOCK = {"blockwise": 2, "py1br": 2, "py1e": 1}
 
 
 def check_shuffle(algo: str, num_samples: int, num_canonical_nodes: int, block_size: int) -> None:
@@ -101,12 +104,12 @@ def get_shuffle(
     """Draw the permutation of an epoch's samples.
 
     Args:
-        algo: `naive`, `py1br`, `py1e`, `py1s` or `py2s`.
+        algo: `blockwise`, `naive`, `py1br`, `py1e`, `py1s` or `py2s`.
         shard_sizes: samples of each shard, or of each run that counts as one.
         num_canonical_nodes: parts of the permutation, which are shuffled separately.
         seed: seed of the whole training run.
         epoch: number of the epoch, from 0.
-        block_size: samples within which `py1br` and `py1e` shuffle.
+        block_size: samples within which `blockwise`, `py1br` and `py1e` shuffle.
 
     Returns:
         The sample numbers from 0 up to the sum of the sizes, each once, in their new order.
@@ -119,6 +122,17 @@ def get_shuffle(
     """
     dtype = np.dtype(np.int64)
     return draw_shuffle(algo, shard_sizes, num_canonical_nodes, seed, epoch, block_size, dtype)
+
+
+def get_shuffle_blockwise(
+    shard_sizes: NDArray[np.int64],
+    num_canonical_nodes: int,
+    seed: int,
+    epoch: int,
+    block_size: int = 1 << 18,
+) -> NDArray[np.int64]:
+    """`get_shuffle` by the algorithm `blockwise`."""
+    return get_shuffle("blockwise", shard_sizes, num_canonical_nodes, seed, epoch, block_size)
 
 
 def get_shuffle_naive(

@@ -50,7 +50,8 @@ def cut_at_nodes(begins: Ints, sizes: Ints, num_samples: int, num_nodes: int) ->
     ends = np.cumsum(sizes)
     targets = np.arange(1, num_nodes + 1) * num_samples // num_nodes
     inner = targets[(targets > 0) & (targets < num_samples)]
-    splits = np.setdiff1d(inner, ends)
+    inner = inner[np.diff(inner, prepend=0) > 0]
+    splits = inner[ends[np.searchsorted(ends, inner)] != inner]
     # A split stands before the end of the span that it cuts, so that a span's number is that of
     # the span ends which stand before.
     places = np.searchsorted(ends, splits)
@@ -63,8 +64,8 @@ def cut_at_nodes(begins: Ints, sizes: Ints, num_samples: int, num_nodes: int) ->
     return Spans(part_starts, part_ends - part_begins, nodes)
 
 
-def lay_out(sizes: Ints, num_nodes: int, seed: int, rng: np.random.Generator) -> Spans:
-    """How `py1e`, `py1br` and `py1s` begin: shards shuffled, and dealt out to canonical nodes.
+def lay_out(sizes: Ints, num_nodes: int, seed: int | list[int], rng: np.random.Generator) -> Spans:
+    """How `py1e`, `py1br`, `py1s` and `blockwise` begin: shards shuffled, then dealt out.
 
     The shards' order, and so which node has which, is drawn once for the run from `seed`; the
     order in which each node goes through its spans is drawn from `rng`, for all nodes in turn.
