@@ -187,17 +187,17 @@ class ShardCache:
             return fetched
         self._verified.add(shard)
         self._count(shards_fetched=1, bytes_fetched=fetched.bytes)
-        self.sweep()
+        if not self._swept:
+            self.sweep()
         return None
 
     def sweep(self) -> None:
-        """Remove what a run that was killed has left half-written; once in each process."""
-        if not self._swept:
-            self._swept = True
-            try:
-                self.space.sweep()
-            except OSError as error:
-                log.debug("Could not look for what earlier runs left: %s", error)
+        """Remove what processes that are gone have left half-written."""
+        self._swept = True
+        try:
+            self.space.sweep()
+        except OSError as error:
+            log.debug("Could not look for what others left: %s", error)
 
     def _verify_hash(self, shard: int, directory: Directory, local: int) -> None:
         """Check the hash of a file that was here before, once in each process."""

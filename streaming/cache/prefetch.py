@@ -38,7 +38,7 @@ class Fetcher(Protocol):
         """The shard number of a victim."""
 
     def sweep(self) -> None:
-        """Remove what earlier runs left half-written."""
+        """Remove what processes that are gone have left half-written."""
 
 
 class Prefetcher:
@@ -76,7 +76,11 @@ class Prefetcher:
         self._next: tuple[int, int] | None = None
         self._exhausted = False
         self._threads = [
-            threading.Thread(target=self._run, name=f"streaming-fetch-{i}", daemon=True)
+            threading.Thread(
+                target=self._run if i else self._sweep_and_run,
+                name=f"streaming-fetch-{i}",
+                daemon=True,
+            )
             for i in range(threads)
         ]
         for thread in self._threads:
@@ -100,8 +104,11 @@ class Prefetcher:
             self._stopped = True
             self._changed.notify_all()
 
-    def _run(self) -> None:
+    def _sweep_and_run(self) -> None:
         self._fetcher.sweep()
+        self._run()
+
+    def _run(self) -> None:
         while True:
             with self._changed:
                 shard = self._take()
