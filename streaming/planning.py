@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streaming.order.plan import EpochPlan, OrderParams, plan_epoch
+from streaming.plans import draws_for
 from streaming.world import World
 
 BLOCK = 4096
@@ -56,6 +57,7 @@ def plan(params: OrderParams, world: World, epoch: int = 0, sample_in_epoch: int
         world.workers_per_rank,
         epoch,
         sample_in_epoch,
+        draws=draws_for(params, epoch),
     )
 
 

@@ -147,9 +147,12 @@ class EpochDraws:
             with self._lock:
                 drawn = self._drawn.get(stream_id)
                 if drawn is None:
-                    drawn = draw_ids(self.params, self.epoch, stream_id)
+                    drawn = self._make(stream_id)
                     self._drawn[stream_id] = drawn
         return drawn
+
+    def _make(self, stream_id: int | None) -> SampleIds:
+        return draw_ids(self.params, self.epoch, stream_id)
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but the lock."""

@@ -1,0 +1,104 @@
+"""An epoch's draws, made once on a node: the compatible shuffles are whole arrays of numbers."""
+
+import hashlib
+import sys
+import threading
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from streaming.keep import Arrays, Keep, user_keep
+from streaming.order.draws import EpochDraws, SampleIds, draw_ids, shuffle_block_size
+from streaming.order.params import OrderParams
+
+LARGE = 4_000_000
+"""Samples of an epoch from which on its draws are kept. Fewer are drawn in less than half a second,
+and take 16 MB."""
+
+_AHEAD_AFTER = 16
+"""How many slices of an epoch are asked for before the next epoch's draws are made: a process that
+only looks at a plan should not make another."""
+
+
+class KeptDraws(EpochDraws):
+    """Draws that one process of the node makes, and all of them map; also those of later runs.
+
+    While an epoch is gone through, one process draws the next one.
+
+    Args:
+        params: The data set's parameters.
+        epoch: The epoch's number.
+        keep: Where they are kept.
+    """
+
+    def __init__(self, params: OrderParams, epoch: int, keep: Keep) -> None:
+        super().__init__(params, epoch)
+        self._keep = keep
+        self._asked = 0
+
+    def ids(self, stream_id: int | None) -> SampleIds:
+        """The ids behind the sample numbers of all streams, or of one."""
+        found = super().ids(stream_id)
+        self._asked += 1
+        if self._asked == _AHEAD_AFTER:
+            threading.Thread(
+                target=self._draw_next, name="streaming-next-plan", daemon=True
+            ).start()
+        return found
+
+    def _make(self, stream_id: int | None) -> SampleIds:
+        if not self._is_large(stream_id):
+            return super()._make(stream_id)
+        key = digest(self.params, self.epoch, stream_id)
+        arrays = self._keep.get("plan", key, partial(_draw, self.params, self.epoch, stream_id))
+        return SampleIds(arrays["table"], int(arrays["offset"][0]))
+
+    def _is_large(self, stream_id: int | None) -> bool:
+        streams = self.params.streams
+        chosen = streams if stream_id is None else (streams[stream_id],)
+        return sum(stream.choose for stream in chosen) >= LARGE
+
+    def _draw_next(self) -> None:
+        for stream_id in list(self._drawn):
+            if self._is_large(stream_id):
+                epoch = self.epoch + 1
+                key = digest(self.params, epoch, stream_id)
+                make = partial(_draw, self.params, epoch, stream_id)
+                self._keep.make_ahead("plan", key, make)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but the lock, and what another process maps for itself."""
+        return {**super().__getstate__(), "_drawn": {}, "_keep": self._keep, "_asked": 0}
+
+
+def _draw(params: OrderParams, epoch: int, stream_id: int | None) -> Arrays:
+    drawn = draw_ids(params, epoch, stream_id)
+    assert drawn.table is not None
+    return {"table": drawn.table, "offset": np.array([drawn.offset])}
+
+
+def draws_for(params: OrderParams, epoch: int) -> EpochDraws | None:
+    """What to give to ``plan_epoch``: draws that are kept, if it is worth it; None otherwise."""
+    drawn_whole = params.shuffle and not params.is_computed
+    if not drawn_whole or sum(stream.choose for stream in params.streams) < LARGE:
+        return None
+    keep = user_keep()
+    return None if keep is None else KeptDraws(params, epoch, keep)
+
+
+def digest(params: OrderParams, epoch: int, stream_id: int | None) -> str:
+    """A hex digest of all that the draws of an epoch depend on."""
+    hasher = hashlib.blake2b(digest_size=20)
+    chosen = range(len(params.streams)) if stream_id is None else (stream_id,)
+    settings = (
+        *(1, sys.byteorder, np.__version__),
+        *(params.shuffle_algo, params.shuffle_seed, epoch, params.num_canonical_nodes),
+        *(shuffle_block_size(params, stream_id), params.sampling_method),
+        *(params.sampling_granularity, int(params.stream_offsets[chosen[0]])),
+        [(len(params.streams[each].shard_sizes), params.streams[each].choose) for each in chosen],
+    )
+    hasher.update(repr(settings).encode())
+    for each in chosen:
+        hasher.update(np.ascontiguousarray(params.streams[each].shard_sizes, np.int64).data)
+    return hasher.hexdigest()

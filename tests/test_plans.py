@@ -1,0 +1,107 @@
+"""Draws of an epoch that are made once on a node."""
+
+import pickle
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streaming import plans
+from streaming.keep import Keep
+from streaming.order import EpochDraws, OrderParams, StreamShape, plan_epoch
+from streaming.plans import KeptDraws, digest, draws_for
+
+
+def params_of(**changed: Any) -> OrderParams:
+    streams = (StreamShape(np.full(20, 10), 150, 0.5), StreamShape(np.full(10, 10), 150, 0.5))
+    params = OrderParams(streams, 300, 4, 2, shuffle=True, shuffle_block_size=50)
+    return replace(params, **changed)
+
+
+@pytest.fixture(autouse=True)
+def small_is_large(monkeypatch: Any, tmp_path: Path) -> None:
+    monkeypatch.setattr(plans, "LARGE", 100)
+    monkeypatch.setenv("STREAMING_CACHE_DIR", str(tmp_path / "keep"))
+
+
+@pytest.mark.parametrize("method", ["random", "stratified", "per_stream", "device_per_stream"])
+@pytest.mark.parametrize("algo", ["py1e", "py1s", "naive"])
+def test_kept_draws_are_those_that_are_made(method: str, algo: str, monkeypatch: Any) -> None:
+    params = params_of(batching_method=method, shuffle_algo=algo)
+    expected = plan_epoch(params, 1, 2, 1, 3).to_array()
+    for _ in range(2):
+        draws = draws_for(params, 3)
+        assert isinstance(draws, KeptDraws)
+        assert np.array_equal(plan_epoch(params, 1, 2, 1, 3, draws=draws).to_array(), expected)
+        monkeypatch.setattr(plans, "draw_ids", None)  # the second time they are found
+
+
+def test_what_is_not_worth_keeping() -> None:
+    assert draws_for(params_of(shuffle=False), 0) is None
+    assert draws_for(params_of(shuffle_algo="blockwise"), 0) is None
+    small = (StreamShape(np.full(9, 11), 99, 1.0),)
+    assert draws_for(params_of(streams=small), 0) is None
+
+
+def test_no_folder(monkeypatch: Any) -> None:
+    monkeypatch.setenv("STREAMING_CACHE_DIR", "")
+    assert draws_for(params_of(), 0) is None
+
+
+def test_small_streams_are_drawn_by_each(monkeypatch: Any) -> None:
+    monkeypatch.setattr(plans, "LARGE", 200)
+    params = params_of(batching_method="per_stream")
+    draws = draws_for(params, 0)
+    assert isinstance(draws, KeptDraws)
+    plan_epoch(params, 1, 1, 1, 0, draws=draws).to_array()
+    assert not list(Path(draws._keep.path).glob("*.keep"))
+
+
+def test_every_parameter_that_counts_is_in_the_key() -> None:
+    base = params_of()
+    other_shards = (StreamShape(np.full(10, 20), 150, 0.5), base.streams[1])
+    other_choice = (StreamShape(np.full(20, 10), 151, 0.5), base.streams[1])
+    changed: list[dict[str, Any]] = [
+        {"shuffle_algo": "py1s"},
+        {"shuffle_seed": 1},
+        {"shuffle_block_size": 60},
+        {"num_canonical_nodes": 1},
+        {"sampling_method": "fixed"},
+        {"sampling_granularity": 2},
+        {"streams": other_shards},
+        {"streams": other_choice},
+    ]
+    keys = [digest(replace(base, **each), 0, None) for each in changed]
+    keys += [digest(base, epoch, stream) for epoch in (0, 1) for stream in (None, 0, 1)]
+    assert len(set(keys)) == len(keys)
+    for each in ({"batch_size": 9}, {"partition_algo": "orig"}, {"initial_physical_nodes": 3}):
+        assert digest(replace(base, **each), 0, None) == digest(base, 0, None)
+
+
+def test_a_pickled_plan_takes_no_draws_along(tmp_path: Path) -> None:
+    params = params_of(streams=(StreamShape(np.full(100, 100), 10_000, 1.0),))
+    draws = KeptDraws(params, 0, Keep(str(tmp_path / "other")))
+    plan = plan_epoch(params, 1, 1, 1, 0, draws=draws)
+    expected = plan.to_array()
+    pickled = pickle.dumps(plan)
+    assert len(pickled) < 10_000
+    assert np.array_equal(pickle.loads(pickled).to_array(), expected)
+
+
+def test_the_next_epoch_is_drawn_while_this_one_is_used(monkeypatch: Any) -> None:
+    draws = draws_for(params_of(), 0)
+    assert isinstance(draws, KeptDraws)
+    for _ in range(plans._AHEAD_AFTER):
+        draws.ids(None)
+    for thread in threading.enumerate():
+        if thread.name == "streaming-next-plan":
+            thread.join()
+    monkeypatch.setattr(plans, "draw_ids", None)
+    later = draws_for(params_of(), 1)
+    assert later is not None
+    expected = EpochDraws(params_of(), 1).ids(None)
+    numbers = np.arange(300)
+    assert np.array_equal(later.ids(None)(numbers), expected(numbers))
