@@ -58,6 +58,12 @@ class ArgumentsButBatchSize(TypedDict, total=False):
     replication: int | None
     stream_name: str
     stream_config: dict[str, Any] | None
+    rank: int | None
+    world_size: int | None
+    local_world_size: int | None
+    device_mesh: Any
+    replicate_dims: str | Sequence[str] | None
+    pad: str
 
 
 class DatasetArguments(ArgumentsButBatchSize, total=False):

@@ -1,7 +1,8 @@
 """A torch ``DataLoader`` that counts what it has handed out, and so can be checkpointed."""
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 from torch.utils.data import DataLoader, IterableDataset, default_collate
 
@@ -42,34 +43,47 @@ class StreamingDataLoader(DataLoader[Any]):
         [[2, 3], [4, 5], [6, 7]]
     """
 
+    # Accelerate's `prepare` then leaves the loader as it is, instead of dealing its samples out a
+    # second time, and its `save_state` saves the loader's state with all others.
+    _is_accelerate_prepared = True
+    use_stateful_dataloader = True
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.num_samples_yielded = 0
-        self._iteration = 0
         self._ranks = 1
-        self._finished = False
+        self._batches: _Batches | None = None
         self._columns: DataLoader[Any] | None = None
 
-    def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-        """The batches of the next epoch, or of what is left of a resumed one."""
+    def _get_iterator(self) -> Any:
+        """The batches of the next epoch, or of what is left of a resumed one.
+
+        Torch's ``__iter__`` begins here, whatever else is done around it; with persistent workers
+        it goes on with :meth:`_Batches._reset`.
+        """
+        return _Batches(self)
+
+    def _begin(self, batches: "_Batches", start: Callable[[], Any]) -> Any:
+        """Begin an iteration: what ``start`` starts takes part in it."""
         dataset = self.dataset
         self.num_samples_yielded = 0
-        self._finished = False
-        self._iteration += 1
+        self._batches = batches
+        if not isinstance(dataset, StreamingDataset):
+            return start()
         try:
-            if isinstance(dataset, StreamingDataset):
-                self._ranks = dataset.begin_for_workers()
-            batches = iter(self._by_column()) if self._goes_by_column() else self._by_sample()
+            self._ranks = dataset.begin_for_workers()
+            return start()
         finally:
-            if isinstance(dataset, StreamingDataset):
-                dataset.workers_have_begun()
-        return self._unwrapped(batches, self._iteration)
+            dataset.workers_have_begun()
 
-    def _by_sample(self) -> Iterator[Any]:
+    def _start(self, source: DataLoader[Any]) -> Any:
+        """Start torch's own iterator, in a way that lets batches carry their counts."""
+        if source is not self:
+            return source._get_iterator()
         collate = self.collate_fn
         self.collate_fn = _Counting(collate, batched=self.batch_size is not None)
         try:
-            return super().__iter__()
+            return super()._get_iterator()
         finally:
             self.collate_fn = collate
 
@@ -89,17 +103,9 @@ class StreamingDataLoader(DataLoader[Any]):
         """The loader that makes batches by column; kept, since its workers may be persistent."""
         if self._columns is None:
             given = {name: getattr(self, name) for name in _PASSED_ON if hasattr(self, name)}
-            batches = _Batches(self.dataset, self.batch_size or 1, self.drop_last)
+            batches = _BatchesByColumn(self.dataset, self.batch_size or 1, self.drop_last)
             self._columns = DataLoader(batches, batch_size=None, collate_fn=_as_it_is, **given)  # type: ignore[arg-type]
         return self._columns
-
-    def _unwrapped(self, batches: Iterator[Any], iteration: int) -> Iterator[Any]:
-        for batch in batches:
-            if iteration == self._iteration:
-                self.num_samples_yielded += batch.samples
-            yield batch.batch
-        if iteration == self._iteration:
-            self._finished = True
 
     def __len__(self) -> int:
         """How many batches this rank is given in an epoch."""
@@ -117,25 +123,81 @@ class StreamingDataLoader(DataLoader[Any]):
         if not isinstance(dataset, StreamingDataset):
             return None
         state = dataset.state_dict(self.num_samples_yielded * self._ranks, from_beginning=False)
-        if self._finished:
+        if self._batches is not None and self._batches.are_all():
             # What `drop_last` or the batching method left out belongs to the finished epoch.
             state["sample_in_epoch"] = max(state["sample_in_epoch"], dataset.epoch_size)
         return state
 
-    def load_state_dict(self, obj: dict[str, Any]) -> None:
+    def load_state_dict(self, obj: dict[str, Any], strict: bool = True) -> None:
         """Let the next iteration begin where a state was taken.
 
         Args:
             obj: What :meth:`state_dict` gave.
+            strict: Whether to refuse a state that belongs to another order of samples.
 
         Raises:
-            ValueError: If that is no such state.
+            ValueError: If that is no such state, or belongs to another order.
         """
         if isinstance(self.dataset, StreamingDataset):
             self.num_samples_yielded = 0
-            self._finished = False
-            self._iteration += 1  # what an iterator still hands out is not counted any more
-            self.dataset.load_state_dict(obj)
+            self._batches = None  # what an iterator still hands out is not counted any more
+            # A subclass of the dataset may know nothing of `strict`.
+            options = {} if strict else {"strict": False}
+            self.dataset.load_state_dict(obj, **options)
+
+
+class _Batches:
+    """One iteration of a loader, or one after another of persistent workers; counts for it."""
+
+    def __init__(self, loader: StreamingDataLoader) -> None:
+        self._loader = loader
+        self._begin_empty()
+        self._source = loader._by_column() if loader._goes_by_column() else loader
+        self._inner = loader._begin(self, partial(loader._start, self._source))
+
+    def _begin_empty(self) -> None:
+        self._handed_out = 0
+        self._expected: int | None = None
+        self._ended = False
+
+    def _reset(self, loader: StreamingDataLoader) -> None:
+        """Called by torch to begin the next iteration of the same workers."""
+        self._begin_empty()
+        loader._begin(self, partial(self._inner._reset, self._source))
+
+    def __iter__(self) -> "_Batches":
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            batch = next(self._inner)
+        except StopIteration:
+            self._ended = True
+            raise
+        if self._loader._batches is self:
+            self._handed_out += 1
+            self._loader.num_samples_yielded += batch.samples
+        return batch.batch
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def are_all(self) -> bool:
+        """Whether no batch of the epoch is left."""
+        if self._ended:
+            return True
+        if self._expected is None:
+            loader = self._loader
+            dataset = cast(StreamingDataset, loader.dataset)
+            self._expected = dataset.count_batches(
+                loader.num_workers, loader.batch_size, loader.drop_last, remaining=True
+            )
+        return self._handed_out >= self._expected
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_inner":
+            raise AttributeError(name)
+        return getattr(self._inner, name)
 
 
 class _Counted:
@@ -155,7 +217,7 @@ class _Counted:
         return self
 
 
-class _Batches(IterableDataset[_Counted]):
+class _BatchesByColumn(IterableDataset[_Counted]):
     """A dataset's batches, as a dataset whose items they are."""
 
     def __init__(self, dataset: Any, batch_size: int, drop_last: bool) -> None:

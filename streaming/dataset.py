@@ -4,16 +4,16 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from functools import partial
-from multiprocessing import context
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch.utils.data import IterableDataset, get_worker_info
+from torch.utils.data import IterableDataset
 
 from streaming.batches import BatchMaker
 from streaming.cache import MissingShardError, ShardCache
-from streaming.epochs import Iteration, Position
+from streaming.epochs import Iteration
+from streaming.fingerprint import Fingerprints, check_fingerprint
 from streaming.format.array import Array
 from streaming.format.reader import Reader
 from streaming.format.shards import ShardList
@@ -21,14 +21,18 @@ from streaming.opening import make_streams, open_stream
 from streaming.order.plan import EpochPlan, OrderParams
 from streaming.order.sampling import resample
 from streaming.order.spanner import Spanner
+from streaming.placement import Placement, groups_of_mesh
 from streaming.planning import (
     Place,
+    begin_at,
     canonical_nodes,
     count_batches,
+    count_of,
     order_params,
     place_of,
     plan,
     sample_blocks,
+    standing_of,
 )
 from streaming.progress import Progress
 from streaming.stats import Counters
@@ -85,6 +89,14 @@ class StreamingDataset(Array, IterableDataset[Any]):
             parallelism.
         stream_name: Which registered class the streams made from ``remote`` and ``local`` are of.
         stream_config: Further arguments for that class.
+        rank: This process's number among all. None, as for the next two, to find out whenever an
+            iteration begins: from torch's process group, or from torchrun's variables.
+        world_size: How many processes there are.
+        local_world_size: How many of them are on each node.
+        device_mesh: A ``torch.distributed.device_mesh.DeviceMesh``, in place of ``replication``.
+        replicate_dims: The names of its dimensions along which ranks are given the same samples.
+        pad: What to do where samples can't be dealt out evenly: ``repeat`` some, or ``none``, so
+            that each comes once and some ranks get a batch less. For evaluation.
 
     Raises:
         ValueError: If an argument makes no sense, naming it.
@@ -133,13 +145,19 @@ class StreamingDataset(Array, IterableDataset[Any]):
         replication: int | None = None,
         stream_name: str = "stream",
         stream_config: dict[str, Any] | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
+        local_world_size: int | None = None,
+        device_mesh: Any = None,
+        replicate_dims: str | Sequence[str] | None = None,
+        pad: str = "repeat",
     ) -> None:
         # What is read: how often an epoch takes which samples.
         self.sampling_method, self.sampling_granularity = sampling_method, sampling_granularity
         # How it is dealt out.
         self.batch_size, self.batching_method = batch_size, batching_method
         self.partition_algo, self.replication = partition_algo, replication
-        self.num_canonical_nodes = num_canonical_nodes
+        self.num_canonical_nodes, self.pad = num_canonical_nodes, pad
         self.initial_physical_nodes: int | None = None
         # How it is shuffled.
         self.shuffle, self.shuffle_algo = shuffle, shuffle_algo
@@ -149,6 +167,10 @@ class StreamingDataset(Array, IterableDataset[Any]):
         self.predownload, self.allow_unsafe_types = predownload, allow_unsafe_types
         self.cache_limit = None if cache_limit is None else bytes_to_int(cache_limit)
         check_arguments(self)
+        groups = groups_of_mesh(replication, device_mesh, replicate_dims)
+        if groups is not None:
+            self.replication = len(groups[0])
+        self._placement = Placement(rank, world_size, local_world_size, groups)
         self._samples_ahead = predownload
         if predownload is None:
             self.predownload = 8 * batch_size if batch_size else 64
@@ -179,6 +201,7 @@ class StreamingDataset(Array, IterableDataset[Any]):
         )
         self.length = self.epoch_size
         self._progress = Progress()
+        self._fingerprints = Fingerprints()
         self._counters = Counters(self._progress.board)
         self._cache = ShardCache(
             self._directories, self.shards, self.cache_limit, self._counters.add
@@ -279,22 +302,26 @@ class StreamingDataset(Array, IterableDataset[Any]):
     def _start(self) -> tuple[Iteration, EpochPlan, World]:
         world = self._world()
         params = self._settle(world)
-        iteration = self._progress.begin(partial(_resolve, params, world))
+        iteration = self._progress.begin(
+            partial(begin_at, params, world), standing_of(world), partial(count_of, params, world)
+        )
         self._counters.owner = self._progress.owner
         epoch = plan(params, world, iteration.epoch, iteration.sample_in_epoch)
         return iteration, epoch, world
 
     def _samples(self, iteration: Iteration, epoch: EpochPlan, world: World) -> Iterator[Any]:
         place = place_of(world)
-        check = self._progress.check
+        progress, check = self._progress, self._progress.check
         step = max(1, min(self.batch_size or 1, 64))
-        done = 0
-        with self._fetching_ahead(epoch, place) as advance:
-            for ids in sample_blocks(epoch, place):
+        done, skip = 0, progress.done
+        with self._fetching_ahead(epoch, place, skip) as advance:
+            for ids in sample_blocks(epoch, place, skip):
                 for sample_id in ids.tolist():
                     check(iteration)
-                    yield self[sample_id]
+                    sample = self[sample_id]
                     done += 1
+                    progress.done = skip + done
+                    yield sample
                     if done % step == 0:
                         advance(step)
             advance(done % step)
@@ -308,13 +335,17 @@ class StreamingDataset(Array, IterableDataset[Any]):
             for batches in maker.stretches(sample_blocks(epoch, place), size, drop_last):
                 for ids, batch in zip(batches, maker.batches(batches), strict=True):
                     self._progress.check(iteration)
+                    self._progress.done += len(ids)
                     yield batch, len(ids)
                 advance(sum(map(len, batches)))
 
     @contextmanager
-    def _fetching_ahead(self, epoch: EpochPlan, place: Place) -> Iterator[Callable[[int], None]]:
+    def _fetching_ahead(
+        self, epoch: EpochPlan, place: Place, skip: int = 0
+    ) -> Iterator[Callable[[int], None]]:
         """Fetch what an iteration will need; what is yielded tells how much it has used since."""
-        prefetcher = self._cache.prefetcher(self._shard_blocks(epoch, place), self._samples_ahead)
+        blocks = self._shard_blocks(epoch, place, skip)
+        prefetcher = self._cache.prefetcher(blocks, self._samples_ahead)
         done = 0
 
         def advance(samples: int) -> None:
@@ -355,8 +386,10 @@ class StreamingDataset(Array, IterableDataset[Any]):
         stored = sum(int(directory.index.raw_bytes.sum()) for directory in self._directories)
         return stored / self.num_samples
 
-    def _shard_blocks(self, epoch: EpochPlan, place: Place) -> Iterator[NDArray[np.int64]]:
-        for ids in sample_blocks(epoch, place):
+    def _shard_blocks(
+        self, epoch: EpochPlan, place: Place, skip: int
+    ) -> Iterator[NDArray[np.int64]]:
+        for ids in sample_blocks(epoch, place, skip):
             yield np.searchsorted(self.sample_offset_per_shard, ids, side="right") - 1
 
     def begin_for_workers(self) -> int:
@@ -367,24 +400,28 @@ class StreamingDataset(Array, IterableDataset[Any]):
         """
         world = self._world()
         params = self._settle(world)
-        self._progress.announce(partial(_resolve, params, world))
+        self._progress.announce(partial(begin_at, params, world))
         return world.num_ranks
 
     def workers_have_begun(self) -> None:
         """End what :meth:`begin_for_workers` began: other loaders' iterations are on their own."""
         self._progress.announced()
 
-    def count_batches(self, workers: int, batch_size: int | None, drop_last: bool) -> int:
+    def count_batches(
+        self, workers: int, batch_size: int | None, drop_last: bool, remaining: bool = False
+    ) -> int:
         """How many batches a loader gives this rank in an epoch.
 
         Args:
             workers: The loader's number of workers.
             batch_size: Its batch size; None if it gives samples one by one.
             drop_last: Whether it drops each worker's last batch if that is not full.
+            remaining: Whether to count from where the present iteration began.
         """
         world = self._world()
         params = order_params(self, world, batch_size or 1)
-        return count_batches(params, world, workers, batch_size, drop_last)
+        position = self._progress.board.position() if remaining else (0, 0)
+        return count_batches(params, world, workers, batch_size, drop_last, position)
 
     def _settle(self, world: World) -> OrderParams:
         """Fix what the first run determines, or a checkpoint, and give the order that follows."""
@@ -399,20 +436,10 @@ class StreamingDataset(Array, IterableDataset[Any]):
 
     def _world(self) -> World:
         """The world as iteration sees it now, in this process: each replica group is one rank."""
-        world = self._rank_world()
-        return world.replicate(self.replication) if self.replication is not None else world
+        return self._placement.shared(self._rank_world(), self.replication)
 
     def _rank_world(self) -> World:
-        captured = getattr(self, "_captured", None)
-        world = World.detect()
-        if captured is not None and get_worker_info() is not None:
-            # A spawned worker has no process group: its rank is that of the process which started
-            # it.
-            worker = captured.rank * world.workers_per_rank + world.worker % world.workers_per_rank
-            return World(
-                captured.num_nodes, captured.ranks_per_node, world.workers_per_rank, worker
-            )
-        return world
+        return self._placement.of_rank()
 
     def resample_streams(
         self, epoch: int, stream_id: int | None = None
@@ -440,8 +467,23 @@ class StreamingDataset(Array, IterableDataset[Any]):
     def next_epoch(self, epoch: int) -> None:
         self._progress.board.resume((epoch, 0))
 
-    def state_dict(self, num_samples: int, from_beginning: bool) -> dict[str, Any]:
+    def set_epoch(self, epoch: int) -> None:
+        """Let the next iteration be of an epoch, unless that or a later one comes next anyway.
+
+        Training libraries that count epochs call it. What was loaded is not undone by it; to go
+        back, set :attr:`next_epoch`.
+        """
+        if epoch > self.next_epoch:
+            self.next_epoch = epoch
+
+    def state_dict(
+        self, num_samples: int | None = None, from_beginning: bool | None = None
+    ) -> dict[str, Any]:
         """A checkpoint of the present epoch, plain JSON.
+
+        Without arguments it is of this process alone, which has to be the one that iterates: a
+        loader worker, or a rank that has none. With them it is of all ranks, and may be loaded in
+        another world.
 
         Args:
             num_samples: Samples handed out over all devices, each replica group once: in this
@@ -450,34 +492,54 @@ class StreamingDataset(Array, IterableDataset[Any]):
 
         Returns:
             The state, for :meth:`load_state_dict`.
+
+        Raises:
+            RuntimeError: If it is called without arguments where workers iterate.
         """
         world = self._world()
-        epoch, offset = self._progress.board.position()
-        return {
+        own = None
+        if num_samples is None or from_beginning is None:
+            if num_samples is not None or from_beginning is not None:
+                raise TypeError("Give both `num_samples` and `from_beginning`, or neither.")
+            (epoch, sample), own = self._progress.own(standing_of(world))
+        else:
+            epoch, offset = self._progress.board.position()
+            sample = num_samples if from_beginning else offset + num_samples
+        nodes = canonical_nodes(self, world)
+        initial_nodes = self.initial_physical_nodes or world.num_nodes
+        state = {
             "epoch": epoch,
-            "sample_in_epoch": num_samples if from_beginning else offset + num_samples,
-            "num_canonical_nodes": canonical_nodes(self, world),
+            "sample_in_epoch": sample,
+            "num_canonical_nodes": nodes,
             "shuffle_seed": self.shuffle_seed,
-            "initial_physical_nodes": self.initial_physical_nodes or world.num_nodes,
+            "initial_physical_nodes": initial_nodes,
+            "fingerprint": self._fingerprints.of(self, world, nodes, initial_nodes),
         }
+        return state if own is None else {**state, "process": own.to_json()}
 
-    def load_state_dict(self, obj: dict[str, Any]) -> None:
+    def load_state_dict(self, obj: dict[str, Any], strict: bool = True) -> None:
         """Let the next iteration begin where a checkpoint was made, or after a finished epoch.
 
         Args:
             obj: What :meth:`state_dict` gave, here or in mosaicml-streaming.
+            strict: Whether to refuse a checkpoint that belongs to another order of samples. Those
+                of mosaicml-streaming don't say which they belong to.
 
         Raises:
-            ValueError: If that is no such state.
+            ValueError: If that is no such state, or belongs to another order.
         """
         state = check_state(obj)
-        self.num_canonical_nodes = state["num_canonical_nodes"]
+        nodes, initial_nodes = state["num_canonical_nodes"], state["initial_physical_nodes"]
+        if strict and state["fingerprint"] is not None:
+            present = self._fingerprints.of(self, self._world(), nodes, initial_nodes)
+            check_fingerprint(state["fingerprint"], present)
+        self.num_canonical_nodes, self.initial_physical_nodes = nodes, initial_nodes
         self.shuffle_seed = state["shuffle_seed"]
-        self.initial_physical_nodes = state["initial_physical_nodes"]
         self._progress.board.set_order(
-            self.num_canonical_nodes, self.shuffle_seed, self.initial_physical_nodes
+            nodes, self.shuffle_seed, initial_nodes, self._progress.owner
         )
-        self._progress.board.resume((max(state["epoch"], 0), state["sample_in_epoch"]))
+        position = max(state["epoch"], 0), state["sample_in_epoch"]
+        self._progress.resume(position, state["process"])
 
     # The cache.
 
@@ -519,23 +581,7 @@ class StreamingDataset(Array, IterableDataset[Any]):
         if error is not None:
             raise error
 
-    # Other processes.
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = self.__dict__.copy()
-        if context.get_spawning_popen() is not None:
-            state["_captured"] = self._rank_world()
-        return state
-
 
 def _starts(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
     """Where each of some consecutive parts begins."""
     return np.cumsum(sizes) - sizes
-
-
-def _resolve(params: OrderParams, world: World, position: Position) -> Position:
-    """Where to begin: an epoch of which nothing is left makes way for the next one."""
-    epoch, sample = position
-    if sample and (sample >= params.epoch_size or plan(params, world, epoch, sample).empty):
-        return epoch + 1, 0
-    return position

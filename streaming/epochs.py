@@ -150,10 +150,22 @@ class EpochBoard:
         with self._ints.lock():
             return self._ints[self._slot_of(os.getpid()) + _NEXT_EPOCH]
 
-    def set_order(self, canonical_nodes: int | None, seed: int, initial_nodes: int | None) -> None:
-        """Publish what a checkpoint says of the order, for workers that are already running."""
+    @property
+    def has_begun(self) -> bool:
+        """Whether this rank has begun an iteration since it was made or resumed."""
         with self._ints.lock():
-            at = self._slot_of(os.getpid())
+            return bool(self._ints[self._slot_of(os.getpid()) + _STARTED])
+
+    def set_order(
+        self,
+        canonical_nodes: int | None,
+        seed: int,
+        initial_nodes: int | None,
+        owner: int | None = None,
+    ) -> None:
+        """Publish what a checkpoint says of a rank's order, for workers that already run."""
+        with self._ints.lock():
+            at = self._slot_of(owner or os.getpid())
             self._ints[at + _CANONICAL_NODES] = canonical_nodes or 0
             self._ints[at + _SEED] = seed + 1
             self._ints[at + _INITIAL_NODES] = initial_nodes or 0

@@ -130,32 +130,47 @@ def _check(rank: int | None, world_size: int | None, local_world_size: int | Non
         )
 
 
-def groups_of_mesh(mesh: Any, replicate_dims: str | Sequence[str] | None) -> Groups:
+def groups_of_mesh(
+    replication: int | None, mesh: Any, replicate_dims: str | Sequence[str] | None
+) -> Groups | None:
     """Which ranks share samples, by a device mesh.
 
     Nothing is communicated. A mesh of fewer ranks than the world's, such as that of one pipeline
     stage, stands for itself.
 
     Args:
-        mesh: A ``torch.distributed.device_mesh.DeviceMesh`` whose dimensions have names.
+        replication: The other way to say it, which does not go with a mesh.
+        mesh: A ``torch.distributed.device_mesh.DeviceMesh`` whose dimensions have names, or None.
         replicate_dims: The dimensions along which ranks share samples.
 
     Returns:
-        The groups, ordered by their first ranks, whatever the layout of the mesh.
+        The groups, ordered by their first ranks, whatever the layout of the mesh; None if there is
+        no mesh.
 
     Raises:
-        ValueError: If the mesh lacks one of the names.
+        ValueError: If the mesh lacks one of the names, or the arguments contradict one another.
 
     Example:
         >>> from types import SimpleNamespace
         >>> import numpy as np
         >>> mesh = SimpleNamespace(mesh=np.arange(8).reshape(2, 4), mesh_dim_names=("tp", "dp"))
-        >>> groups_of_mesh(mesh, ["tp"])
+        >>> groups_of_mesh(None, mesh, ["tp"])
         ((0, 4), (1, 5), (2, 6), (3, 7))
     """
+    if mesh is None:
+        if replicate_dims is not None:
+            raise ValueError("`replicate_dims` are dimensions of a `device_mesh`: give one.")
+        return None
+    if replication is not None:
+        raise ValueError("Give `replication`, or a `device_mesh` and `replicate_dims`, not both.")
+    if replicate_dims is None:
+        raise ValueError(
+            "Give `replicate_dims`, the names of the device mesh's dimensions along which ranks "
+            "share samples; () if they share none."
+        )
     import numpy as np
 
-    dims = [replicate_dims] if isinstance(replicate_dims, str) else list(replicate_dims or ())
+    dims = [replicate_dims] if isinstance(replicate_dims, str) else list(replicate_dims)
     names = list(mesh.mesh_dim_names or ())
     lacking = [name for name in dims if name not in names]
     if lacking:

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streaming.epochs import Position
 from streaming.order.plan import EpochPlan, OrderParams, plan_epoch
 from streaming.plans import draws_for
+from streaming.progress import Standing
 from streaming.world import World
 
 BLOCK = 4096
@@ -25,13 +27,17 @@ def canonical_nodes(dataset: Any, world: World) -> int:
     return world.num_nodes * (64 if dataset.shuffle_algo in ("py1s", "py2s") else 1)
 
 
-def order_params(dataset: Any, world: World, batch_size: int | None = None) -> OrderParams:
+def order_params(
+    dataset: Any, world: World, batch_size: int | None = None, **settled: int | None
+) -> OrderParams:
     """What determines the order of a dataset's samples, with the defaults that depend on the world.
 
     Args:
         dataset: A ``StreamingDataset``.
         world: The world, replica groups counted as one rank.
         batch_size: What to take where the dataset has no batch size.
+        settled: ``num_canonical_nodes`` and ``initial_physical_nodes``, where they are not to be
+            the dataset's.
 
     Raises:
         ValueError: If there is no batch size.
@@ -42,10 +48,18 @@ def order_params(dataset: Any, world: World, batch_size: int | None = None) -> O
             "Give StreamingDataset its `batch_size`, the same as the DataLoader's: the order of "
             "samples, and resuming in it, depend on it."
         )
-    nodes = canonical_nodes(dataset, world)
-    block = dataset.given_block_size or max(4_000_000 // nodes, 1 << 18)
-    settled = {"batch_size": batch_size, "num_canonical_nodes": nodes, "shuffle_block_size": block}
+    nodes = settled.get("num_canonical_nodes") or canonical_nodes(dataset, world)
+    settled |= {
+        "batch_size": batch_size,
+        "num_canonical_nodes": nodes,
+        "shuffle_block_size": block_size(dataset, nodes),
+    }
     return OrderParams.from_dataset(SimpleNamespace(**{**vars(dataset), **settled}))
+
+
+def block_size(dataset: Any, nodes: int) -> int:
+    """The shuffle block size of a run with so many canonical nodes."""
+    return int(dataset.given_block_size or max(4_000_000 // nodes, 1 << 18))
 
 
 def plan(params: OrderParams, world: World, epoch: int = 0, sample_in_epoch: int = 0) -> EpochPlan:
@@ -62,7 +76,12 @@ def plan(params: OrderParams, world: World, epoch: int = 0, sample_in_epoch: int
 
 
 def count_batches(
-    params: OrderParams, world: World, workers: int, batch_size: int | None, drop_last: bool
+    params: OrderParams,
+    world: World,
+    workers: int,
+    batch_size: int | None,
+    drop_last: bool,
+    position: Position = (0, 0),
 ) -> int:
     """How many batches a loader gives a rank in an epoch.
 
@@ -72,10 +91,11 @@ def count_batches(
         workers: The loader's number of workers.
         batch_size: The loader's batch size; None if it gives samples one by one.
         drop_last: Whether it drops each worker's last batch if that is not full.
+        position: From where in which epoch on.
     """
     workers = max(1, workers)
     world = World(world.num_nodes, world.ranks_per_node, workers, world.rank * workers)
-    epoch = plan(params, world)
+    epoch = plan(params, world, *position)
     size = batch_size or 1
     counts = [epoch.count(world.node, world.rank_of_node, worker) for worker in range(workers)]
     return sum(count // size if drop_last else -(-count // size) for count in counts)
@@ -86,9 +106,38 @@ def place_of(world: World) -> Place:
     return world.node, world.rank_of_node, world.worker_of_rank
 
 
-def sample_blocks(epoch: EpochPlan, place: Place) -> Iterator[NDArray[np.int64]]:
-    """A worker's samples in order, without padding, a block at a time."""
+def sample_blocks(epoch: EpochPlan, place: Place, skip: int = 0) -> Iterator[NDArray[np.int64]]:
+    """A worker's samples in order, without padding, a block at a time.
+
+    Args:
+        epoch: The plan.
+        place: The worker's place.
+        skip: How many of its samples to leave out.
+    """
     _, _, _, batches, batch_size = epoch.shape
-    for start in range(0, batches * batch_size, BLOCK):
-        ids = epoch.ids(*place, start, min(start + BLOCK, batches * batch_size))
-        yield ids[ids >= 0]
+    # Padding may stand between samples only in the last batch, which is counted through.
+    start = min(skip, max(0, batches - 1) * batch_size)
+    skip -= start
+    for begin in range(start, batches * batch_size, BLOCK):
+        ids = epoch.ids(*place, begin, min(begin + BLOCK, batches * batch_size))
+        ids = ids[ids >= 0]
+        yield ids[skip:]
+        skip = max(0, skip - len(ids))
+
+
+def begin_at(params: OrderParams, world: World, position: Position) -> Position:
+    """Where to begin: an epoch of which nothing is left makes way for the next one."""
+    epoch, sample = position
+    if sample and (sample >= params.epoch_size or plan(params, world, epoch, sample).empty):
+        return epoch + 1, 0
+    return position
+
+
+def count_of(params: OrderParams, world: World, position: Position) -> int:
+    """How many samples a worker is given from a position on."""
+    return plan(params, world, *position).count(*place_of(world))
+
+
+def standing_of(world: World) -> Standing:
+    """A worker's part in a world, whatever its rank."""
+    return world.num_ranks, world.workers_per_rank, world.worker_of_rank

@@ -9,6 +9,7 @@ _CHOICES = {
     "sampling_method": ("balanced", "fixed"),
     "partition_algo": ("relaxed", "orig"),
     "shuffle_algo": ("py1e", "py1br", "py1s", "py2s", "naive", "blockwise"),
+    "pad": ("repeat", "none"),
     "batching_method": ("random", "stratified", "per_stream", "device_per_stream"),
 }
 # Arguments that count something, with the least that makes sense. None is left to the default.
@@ -27,6 +28,9 @@ _LEAST = {
 class Arguments(Protocol):
     """Whatever has the dataset's arguments as attributes."""
 
+    batching_method: str
+    pad: str
+
 
 def check_arguments(arguments: Arguments) -> None:
     """Check the arguments that stand for themselves.
@@ -39,6 +43,12 @@ def check_arguments(arguments: Arguments) -> None:
         value = getattr(arguments, name)
         if value not in choices:
             raise ValueError(f"`{name}` is {value!r}: give one of {', '.join(choices)}.")
+    method = arguments.batching_method
+    if arguments.pad == "none" and method != "random":
+        raise ValueError(
+            f'`pad="none"` needs `batching_method="random"`: {method!r} leaves out what fills no '
+            "batch, so that it can't give every sample once."
+        )
     for name, least in _LEAST.items():
         value = getattr(arguments, name)
         if value is None:
@@ -80,7 +90,7 @@ def check_state(obj: Any) -> dict[str, Any]:
     """
     if not isinstance(obj, dict):
         raise ValueError(f"A checkpoint of a dataset is a dictionary, not {type(obj).__name__}.")
-    state = {"initial_physical_nodes": None, **obj}
+    state = {"initial_physical_nodes": None, "fingerprint": None, "process": None, **obj}
     for name in ("epoch", "sample_in_epoch", "num_canonical_nodes", "shuffle_seed"):
         if name not in state:
             raise ValueError(
@@ -102,4 +112,7 @@ def check_state(obj: Any) -> dict[str, Any]:
                 f"The checkpoint's {name!r} is {value!r}: it should be {least} or more."
             )
         state[name] = int(value)
+    for name in ("fingerprint", "process"):
+        if state[name] is not None and not isinstance(state[name], dict):
+            raise ValueError(f"The checkpoint's {name!r} is no dictionary: {state[name]!r}.")
     return state

@@ -14,6 +14,15 @@ READY = (
 )
 """What the ready data sets take, since they take every argument of StreamingDataset."""
 
+DATASETS = (
+    *("StreamingADE20K", "StreamingC4", "StreamingCIFAR10", "StreamingCOCO", "StreamingDataset"),
+    *("StreamingEnWiki", "StreamingImageNet", "StreamingInsideWebVid", "StreamingOutsideDTWebVid"),
+    *("StreamingOutsideGIWebVid", "StreamingPile", "StreamingVisionDataset"),
+)
+
+PLACE = ("rank", "world_size", "local_world_size", "device_mesh", "replicate_dims", "pad")
+"""What every dataset takes besides."""
+
 ADDED: dict[str, tuple[str, ...]] = {
     "Stream": ("storage_options",),
     "StreamingADE20K": READY,
@@ -37,9 +46,17 @@ ADDED: dict[str, tuple[str, ...]] = {
     "StreamingPile.get_item": ("retry",),
     "StreamingVisionDataset": READY,
     "StreamingVisionDataset.get_item": ("retry",),
+    "StreamingDataLoader.load_state_dict": ("strict",),
     "decompress": ("max_bytes",),
 }
 """Every parameter that ours has and the recorded signature has not."""
+
+for _name in DATASETS:
+    ADDED[_name] = ADDED.get(_name, ()) + PLACE
+    ADDED[f"{_name}.load_state_dict"] = ("strict",)
+
+OPTIONAL = {f"{name}.state_dict": ("num_samples", "from_beginning") for name in DATASETS}
+"""Every parameter that was required and is not any more."""
 
 VARIADIC = {"VAR_POSITIONAL", "VAR_KEYWORD"}
 
@@ -75,6 +92,9 @@ def differences(label: str, recorded: list[dict[str, Any]], ours: list[Parameter
             wrong.append(f"{label} lacks {name}")
         elif by_name[name].kind.name != kind:
             wrong.append(f"{label}: {name} is {by_name[name].kind.name}, not {kind}")
+        elif name in OPTIONAL.get(label, ()) and "default" not in parameter:
+            if by_name[name].default is Parameter.empty:
+                wrong.append(f"{label}: {name} has no default")
         elif kind not in VARIADIC and not same_default(parameter, by_name[name]):
             wrong.append(
                 f"{label}: {name} defaults to {by_name[name].default!r}, "

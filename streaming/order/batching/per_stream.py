@@ -69,6 +69,25 @@ def plan_per_stream(
     Raises:
         ValueError: a stream fills no batch, or as `get_partitions` and `check_shuffle` do.
     """
+    partitions = _partition_streams(params, world)
+    for index in range(len(params.streams)):
+        check_draws(params, index)
+    counts = np.array([partition.whole_batches for partition in partitions])
+    order = StreamOrder(counts, order_rng(params, draws.epoch))
+    skipped, layout = world.resume(len(order.streams), sample_in_epoch)
+    return PerStreamPlan(layout, partitions, draws, skipped, order)
+
+
+def batches_per_stream(params: OrderParams, world: Layout) -> Ints:
+    """How many global batches each stream fills in a world, its repeats there included.
+
+    Raises:
+        ValueError: as `plan_per_stream` does.
+    """
+    return np.array([each.whole_batches for each in _partition_streams(params, world)], np.int64)
+
+
+def _partition_streams(params: OrderParams, world: Layout) -> list[Partition]:
     partitions = []
     for index, stream in enumerate(params.streams):
         partition = make_partition(
@@ -88,9 +107,5 @@ def plan_per_stream(
                 f"batch of {world.global_batch}. Make the batch smaller, weigh the stream more, "
                 "or use another batching method."
             )
-        check_draws(params, index)
         partitions.append(partition)
-    counts = np.array([partition.whole_batches for partition in partitions])
-    order = StreamOrder(counts, order_rng(params, draws.epoch))
-    skipped, layout = world.resume(len(order.streams), sample_in_epoch)
-    return PerStreamPlan(layout, partitions, draws, skipped, order)
+    return partitions
