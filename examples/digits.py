@@ -171,10 +171,8 @@ class Unreliable:
         return self.app(environ, start_response)
 
 
-@contextmanager
-def s3_server(faults: float) -> Iterator[Unreliable]:
-    """A real S3 API on this machine, in which a share of the requests fails."""
-    import boto3
+def serve_s3(faults: float) -> None:
+    """What the server's process does: print its address, serve until its input ends, count."""
     from moto.server import DomainDispatcherApplication, create_backend_app
     from werkzeug.serving import WSGIRequestHandler, make_server
 
@@ -182,23 +180,42 @@ def s3_server(faults: float) -> Iterator[Unreliable]:
         def log_request(self, *args: Any) -> None:
             pass
 
-    app = Unreliable(DomainDispatcherApplication(create_backend_app), 0.0)
-    os.environ.update(AWS_ACCESS_KEY_ID="demo", AWS_SECRET_ACCESS_KEY="demo")
-    os.environ.update(AWS_DEFAULT_REGION="us-east-1")
+    app = Unreliable(DomainDispatcherApplication(create_backend_app), faults)
     server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=Quiet)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    os.environ["S3_ENDPOINT_URL"] = f"http://127.0.0.1:{server.server_port}"
-    try:
-        boto3.client("s3", endpoint_url=os.environ["S3_ENDPOINT_URL"]).create_bucket(
-            Bucket="digits"
-        )
-        app.faults = faults
-        yield app
-    finally:
-        server.shutdown()
+    print(f"http://127.0.0.1:{server.server_port}", flush=True)
+    sys.stdin.read()
+    print(f"{app.failed}, after errors in {app.answers} answers")
 
 
-def demonstrate(remote: str, folder: Path, server: Unreliable | None = None) -> None:
+@contextmanager
+def s3_server(faults: float) -> Iterator[dict[str, str]]:
+    """A real S3 API on this machine, in which a share of the requests fails.
+
+    It has a process of its own: loader workers that are forked should not inherit its connections.
+    """
+    import boto3
+    from botocore.config import Config
+
+    command = [sys.executable, __file__, "--serve", str(faults)]
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as server:
+        assert server.stdout is not None
+        url = server.stdout.readline().strip()
+        os.environ.update(AWS_ACCESS_KEY_ID="demo", AWS_SECRET_ACCESS_KEY="demo")
+        os.environ.update(AWS_DEFAULT_REGION="us-east-1", S3_ENDPOINT_URL=url)
+        patient = Config(retries={"max_attempts": 10})
+        boto3.client("s3", endpoint_url=url, config=patient).create_bucket(Bucket="digits")
+        counts: dict[str, str] = {}
+        try:
+            yield counts
+        finally:
+            # Each error was tried again: by the writer, the loader, or the resumed process.
+            counts["retries"] = server.communicate()[0].strip()
+
+
+def demonstrate(remote: str, folder: Path) -> dict[str, str]:
+    """Do it all, and tell the figures of the final table."""
     write_digits(remote)
     local, checkpoint = str(folder / "cache"), folder / "checkpoint.pt"
     trainer, seen_before, seconds = train(remote, local, checkpoint)
@@ -208,26 +225,20 @@ def demonstrate(remote: str, folder: Path, server: Unreliable | None = None) -> 
     subprocess.run([*command, "--local", str(folder / "other-cache")], check=True)
     resumed = json.loads(checkpoint.with_suffix(".json").read_text())
     unbroken = trainer.batches[seen_before : seen_before + len(resumed)]
+    if resumed != unbroken or not resumed:
+        sys.exit("The resumed run saw other batches than the unbroken one.")
+    if accuracy < 0.95:
+        sys.exit(f"The network learned to only {accuracy:.1%}.")
 
     stats = trainer.loader.dataset.stats()
-    rows = {
+    return {
         "accuracy on held-out digits": f"{accuracy:.1%}",
         "samples a second": f"{stats['samples'] / seconds:,.0f}",
         "bytes downloaded": f"{stats['bytes_fetched']:,}",
         "shards downloaded": f"{stats['shards_fetched']}",
         "cache hits": f"{stats['cache_hits']}",
-        f"batches after the checkpoint ({len(resumed)})": "the same as unbroken"
-        if resumed == unbroken
-        else "DIFFERENT",
+        f"batches after the checkpoint ({len(resumed)})": "the same as unbroken",
     }
-    if server is not None:
-        # Each of them was tried again: by the writer, by the loader, or by the resumed process.
-        rows["retries"] = f"{server.failed}, after errors in {server.answers} answers"
-    print_table(rows)
-    if resumed != unbroken or not resumed:
-        sys.exit("The resumed run saw other batches than the unbroken one.")
-    if accuracy < 0.95:
-        sys.exit(f"The network learned to only {accuracy:.1%}.")
 
 
 def print_table(rows: dict[str, str]) -> None:
@@ -241,6 +252,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--s3", action="store_true", help="go through an S3 server")
     parser.add_argument("--faults", type=float, default=0.0, help="share of S3 requests that fail")
+    parser.add_argument("--serve", type=float, help=argparse.SUPPRESS)
     parser.add_argument("--resume", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--remote", help=argparse.SUPPRESS)
     parser.add_argument("--local", help=argparse.SUPPRESS)
@@ -248,12 +260,17 @@ def main() -> None:
     if args.resume:
         resume(args.remote, args.local, args.resume)
         return
+    if args.serve is not None:
+        serve_s3(args.serve)
+        return
     with tempfile.TemporaryDirectory() as folder:
         if args.s3:
-            with s3_server(args.faults) as server:
-                demonstrate("s3://digits/v1", Path(folder), server)
+            with s3_server(args.faults) as counts:
+                rows = demonstrate("s3://digits/v1", Path(folder))
+            rows.update(counts)
         else:
-            demonstrate(f"{folder}/remote", Path(folder))
+            rows = demonstrate(f"{folder}/remote", Path(folder))
+    print_table(rows)
 
 
 if __name__ == "__main__":
