@@ -2,28 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
 
 from streaming.cli.place import Access, parse_options
 
 __all__ = [
-    "AsJson",
     "Force",
-    "Options",
     "Other",
     "OutOptions",
     "Present",
+    "Run",
     "Share",
-    "Timeout",
     "Trace",
     "Unsafe",
     "Url",
     "Workers",
-    "access_of",
-    "finish",
+    "command",
 ]
+
+F = TypeVar("F", bound=Callable[..., None])
 
 Url = Annotated[str, typer.Argument(help="A data set: a folder or a URL.", show_default=False)]
 Other = Annotated[str, typer.Argument(help="Another one.", show_default=False)]
@@ -39,7 +41,10 @@ OutOptions = Annotated[
 ]
 Timeout = Annotated[float, typer.Option(help="Longest wait for the next bytes, in seconds.")]
 Unsafe = Annotated[
-    bool, typer.Option(help="Decode pkl columns, which runs code of whoever wrote them.")
+    bool,
+    typer.Option(
+        "--allow-unsafe-types", help="Decode pkl columns, which runs code of whoever wrote them."
+    ),
 ]
 Workers = Annotated[
     int | None, typer.Option(min=1, help="How many files are handled at once.", show_default=False)
@@ -51,20 +56,68 @@ Present = Annotated[
 Force = Annotated[bool, typer.Option("--force", help="Replace a data set that is there.")]
 
 
-def access_of(options: list[str] | None, timeout_s: float) -> Access:
-    """How a store is reached, as the command line says."""
-    return Access(timeout_s=timeout_s, options=parse_options(options or ()))
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What every command is told: how stores are reached, and how results are shown."""
+
+    access: Access
+    as_json: bool
+
+    def other(self, options: list[str] | None) -> Access:
+        """How the second place's store is reached."""
+        return replace(self.access, options=parse_options(options or ()))
+
+    def finish(self, result: Any) -> None:
+        """Print a result; end with status 1 if it says that something is not as it should be."""
+        from streaming.cli import output
+
+        if self.as_json:
+            typer.echo(output.as_json(result))
+        else:
+            from streaming.cli.tables import console, show
+
+            show(result, console())
+        if not getattr(result, "ok", True):
+            raise typer.Exit(1)
 
 
-def finish(result: Any, as_json: bool) -> None:
-    """Print a result; end with status 1 if it says that something is not as it should be."""
-    from streaming.cli import output
+def _common(
+    json: AsJson = False,
+    option: Options = None,
+    timeout: Timeout = 60.0,
+    traceback: Trace = False,
+) -> Run:
+    """The options that every command has."""
+    return Run(Access(timeout_s=timeout, options=parse_options(option or ())), json)
 
-    if as_json:
-        typer.echo(output.as_json(result))
-    else:
-        from streaming.cli.tables import console, show
 
-        show(result, console())
-    if not getattr(result, "ok", True):
-        raise typer.Exit(1)
+def command(app: typer.Typer, **settings: Any) -> Callable[[F], F]:
+    """Make a function a command, with the options that every command has besides its own.
+
+    Args:
+        app: What it is a command of.
+        **settings: Of `app.command`.
+
+    Returns:
+        A decorator of functions that take a `Run`, then their own arguments.
+    """
+
+    def add(fn: F) -> F:
+        own = list(inspect.signature(fn).parameters.values())[1:]
+        common = list(inspect.signature(_common).parameters.values())
+        hints = get_type_hints(fn, include_extras=True)
+        hints |= get_type_hints(_common, include_extras=True)
+
+        def called(**values: Any) -> None:
+            run = _common(**{one.name: values.pop(one.name) for one in common})
+            fn(run, **values)
+
+        called.__name__, called.__doc__ = fn.__name__, fn.__doc__
+        called.__annotations__ = {one.name: hints[one.name] for one in [*own, *common]}
+        called.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [one.replace(annotation=hints[one.name]) for one in [*own, *common]]
+        )
+        app.command(**settings)(called)
+        return fn
+
+    return add

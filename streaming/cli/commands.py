@@ -12,20 +12,17 @@ from typing import Annotated
 import typer
 
 from streaming.cli.arguments import (
-    AsJson,
     Force,
-    Options,
     Other,
     OutOptions,
     Present,
+    Run,
     Share,
-    Timeout,
     Trace,
     Unsafe,
     Url,
     Workers,
-    access_of,
-    finish,
+    command,
 )
 from streaming.cli.place import Place, open_place
 
@@ -59,18 +56,15 @@ def _main(
     pass
 
 
-@app.command()
+@command(app)
 def info(
+    run: Run,
     url: Url,
-    json: AsJson = False,
-    option: Options = None,
-    timeout: Timeout = 60.0,
-    traceback: Trace = False,
 ) -> None:
     """Show a data set's schema, shards, samples, sizes; a tree if it was merged."""
     from streaming.cli.info import info as work
 
-    finish(work(open_place(url, access_of(option, timeout))), json)
+    run.finish(work(open_place(url, run.access)))
 
 
 Columns = Annotated[
@@ -82,27 +76,25 @@ Images = Annotated[
 Full = Annotated[bool, typer.Option("--full", help="Show long values whole.")]
 
 
-@app.command()
+@command(app)
 def head(
+    run: Run,
     url: Url,
     number: Annotated[int, typer.Option("--number", "-n", min=0, help="How many samples.")] = 5,
     column: Columns = None,
     save_images: Images = None,
     full: Full = False,
-    json: AsJson = False,
     allow_unsafe_types: Unsafe = False,
-    option: Options = None,
-    timeout: Timeout = 60.0,
-    traceback: Trace = False,
 ) -> None:
     """Show the first samples (as JSON, one a line)."""
-    place = open_place(url, access_of(option, timeout))
+    place = open_place(url, run.access)
     ids = range(min(number, place.index.num_samples))
-    _show_samples(place, ids, column, save_images, full, json, allow_unsafe_types)
+    _show_samples(place, ids, column, save_images, full, run.as_json, allow_unsafe_types)
 
 
-@app.command(context_settings={"ignore_unknown_options": True})
+@command(app, context_settings={"ignore_unknown_options": True})
 def cat(
+    run: Run,
     url: Url,
     samples: Annotated[
         list[str] | None,
@@ -111,11 +103,7 @@ def cat(
     column: Columns = None,
     save_images: Images = None,
     full: Full = False,
-    json: AsJson = False,
     allow_unsafe_types: Unsafe = False,
-    option: Options = None,
-    timeout: Timeout = 60.0,
-    traceback: Trace = False,
 ) -> None:
     """Show samples by their numbers (as JSON, one a line)."""
     from streaming.cli.samples import parse_ids
@@ -123,9 +111,9 @@ def cat(
     for text in samples or ():
         if text.startswith("-") and not text.lstrip("-")[:1].isdigit():
             raise ValueError(f"there is no option {text}")
-    place = open_place(url, access_of(option, timeout))
+    place = open_place(url, run.access)
     ids = parse_ids(samples or (), place.index.num_samples)
-    _show_samples(place, ids, column, save_images, full, json, allow_unsafe_types)
+    _show_samples(place, ids, column, save_images, full, run.as_json, allow_unsafe_types)
 
 
 def _show_samples(
@@ -152,18 +140,15 @@ def _show_samples(
         show(one, out)
 
 
-@app.command()
+@command(app)
 def verify(
+    run: Run,
     url: Url,
     decode: Share = "0.01",
     seed: Annotated[int, typer.Option(min=0, help="Which samples are decoded.")] = 0,
     present: Present = False,
     workers: Workers = None,
-    json: AsJson = False,
     allow_unsafe_types: Unsafe = False,
-    option: Options = None,
-    timeout: Timeout = 60.0,
-    traceback: Trace = False,
 ) -> None:
     """Check every size, hash and table of offsets, and decode a share of the samples.
 
@@ -174,18 +159,19 @@ def verify(
 
     found = work(
         url,
-        access_of(option, timeout),
+        run.access,
         share=parse_share(decode),
         seed=seed,
         workers=workers,
         present_only=present,
         unsafe=allow_unsafe_types,
     )
-    finish(found, json)
+    run.finish(found)
 
 
-@app.command()
+@command(app)
 def repair(
+    run: Run,
     url: Annotated[str, typer.Argument(help="The copy to be mended.", show_default=False)],
     remote: Annotated[
         str, typer.Argument(help="The data set that it is a copy of.", show_default=False)
@@ -193,54 +179,44 @@ def repair(
     decode: Share = "0.01",
     present: Present = False,
     workers: Workers = None,
-    json: AsJson = False,
     allow_unsafe_types: Unsafe = False,
-    option: Annotated[
-        list[str] | None,
-        typer.Option("--option", "-o", help="An option of the remote's store.", metavar="N=V"),
-    ] = None,
-    timeout: Timeout = 60.0,
-    traceback: Trace = False,
 ) -> None:
     """Fetch again what is damaged or missing in a copy of a data set."""
     from streaming.cli.repair import repair as work
     from streaming.cli.verify import parse_share
 
-    access = access_of(option, timeout)
     done = work(
         url,
         remote,
-        access,
-        access,
+        run.access,
+        run.access,
         share=parse_share(decode),
         workers=workers,
         present_only=present,
         unsafe=allow_unsafe_types,
     )
-    finish(done, json)
+    run.finish(done)
 
 
-@app.command()
+@command(app)
 def merge(
+    run: Run,
     out: Annotated[str, typer.Argument(help="The folder or URL whose index is written.")],
     parts: Annotated[
         list[str] | None, typer.Argument(help="The data sets; all below it if there is none.")
     ] = None,
     copy: Annotated[bool, typer.Option("--copy", help="Copy parts that are elsewhere.")] = False,
     workers: Workers = None,
-    json: AsJson = False,
-    option: Options = None,
-    timeout: Timeout = 60.0,
-    traceback: Trace = False,
 ) -> None:
     """Write one index over several data sets, so that they are read as one."""
     from streaming.cli.merge import merge as work
 
-    finish(work(out, parts or (), access_of(option, timeout), copy=copy, workers=workers), json)
+    run.finish(work(out, parts or (), run.access, copy=copy, workers=workers))
 
 
-@app.command()
+@command(app)
 def reshard(
+    run: Run,
     url: Url,
     out: Annotated[str, typer.Argument(help="Where to.", show_default=False)],
     size_limit: Annotated[
@@ -256,11 +232,7 @@ def reshard(
     seed: Annotated[int, typer.Option(min=0, help="The shuffle's seed.")] = 0,
     force: Force = False,
     workers: Workers = None,
-    json: AsJson = False,
-    option: Options = None,
     out_option: OutOptions = None,
-    timeout: Timeout = 60.0,
-    traceback: Trace = False,
 ) -> None:
     """Write the same samples into other shards."""
     from streaming.cli.reshard import reshard as work
@@ -268,8 +240,8 @@ def reshard(
     done = work(
         url,
         out,
-        access_of(option, timeout),
-        access_of(out_option, timeout),
+        run.access,
+        run.other(out_option),
         size_limit=size_limit,
         compression={None: "", "none": None}.get(compression, compression),
         hashes=None if hash is None else [name for name in hash if name != "none"],
@@ -277,11 +249,12 @@ def reshard(
         force=force,
         workers=workers,
     )
-    finish(done, json)
+    run.finish(done)
 
 
-@app.command()
+@command(app)
 def cp(
+    run: Run,
     url: Url,
     out: Annotated[str, typer.Argument(help="Where to.", show_default=False)],
     force: Force = False,
@@ -289,51 +262,40 @@ def cp(
         bool, typer.Option("--resume", help="Keep files that are there, if their hash is right.")
     ] = False,
     workers: Workers = None,
-    json: AsJson = False,
-    option: Options = None,
     out_option: OutOptions = None,
-    timeout: Timeout = 60.0,
-    traceback: Trace = False,
 ) -> None:
     """Copy a data set from one store to another, verified, its index last."""
     from streaming.cli.cp import cp as work
 
-    accesses = access_of(option, timeout), access_of(out_option, timeout)
-    finish(work(url, out, *accesses, force=force, resume=resume, workers=workers), json)
+    accesses = run.access, run.other(out_option)
+    run.finish(work(url, out, *accesses, force=force, resume=resume, workers=workers))
 
 
-@app.command()
+@command(app)
 def ls(
+    run: Run,
     url: Annotated[str, typer.Argument(help="A folder or a URL.", show_default=False)],
     recursive: Annotated[
         bool, typer.Option("--recursive", "-r", help="List files at every depth.")
     ] = False,
     long: Annotated[bool, typer.Option("--long", "-l", help="Show sizes.")] = False,
     workers: Workers = None,
-    json: AsJson = False,
-    option: Options = None,
-    timeout: Timeout = 60.0,
-    traceback: Trace = False,
 ) -> None:
     """List what is in a store; folders that are data sets are marked."""
     from streaming.cli.ls import ls as work
 
-    access = access_of(option, timeout)
-    finish(work(url, access, recursive=recursive, sizes=long, workers=workers), json)
+    run.finish(work(url, run.access, recursive=recursive, sizes=long, workers=workers))
 
 
-@app.command()
+@command(app)
 def diff(
+    run: Run,
     url: Url,
     other: Other,
     limit: Annotated[int, typer.Option(min=0, help="How many samples are listed.")] = 100,
     workers: Workers = None,
-    json: AsJson = False,
     allow_unsafe_types: Unsafe = False,
-    option: Options = None,
     out_option: OutOptions = None,
-    timeout: Timeout = 60.0,
-    traceback: Trace = False,
 ) -> None:
     """Compare two data sets: columns, counts, and which samples differ by their content.
 
@@ -342,69 +304,59 @@ def diff(
     from streaming.cli.diff import diff as work
 
     places = [
-        open_place(where, access_of(options, timeout))
-        for where, options in ((url, option), (other, out_option))
+        open_place(where, access)
+        for where, access in ((url, run.access), (other, run.other(out_option)))
     ]
-    finish(work(*places, limit=limit, workers=workers, unsafe=allow_unsafe_types), json)
+    run.finish(work(*places, limit=limit, workers=workers, unsafe=allow_unsafe_types))
 
 
-@app.command()
+@command(app)
 def state(
+    run: Run,
     file: Annotated[str, typer.Argument(help="A checkpoint: JSON, or of torch.save.")],
-    json: AsJson = False,
-    option: Options = None,
-    timeout: Timeout = 60.0,
-    traceback: Trace = False,
 ) -> None:
     """Show which data sets' states are in a checkpoint. No code in it is run."""
     from streaming.cli.state import state as work
 
-    finish(work(file, access_of(option, timeout)), json)
+    run.finish(work(file, run.access))
 
 
-@app.command()
+@command(app)
 def doctor(
+    run: Run,
     url: Annotated[str | None, typer.Argument(help="A data set to look at as well.")] = None,
     cache: Annotated[str | None, typer.Option(help="The folder that shards are kept in.")] = None,
     shards: Annotated[int, typer.Option(min=1, help="How many shards are read.")] = 8,
     seed: Annotated[int, typer.Option(min=0, help="Which ones.")] = 0,
     workers: Workers = None,
-    json: AsJson = False,
-    option: Options = None,
-    timeout: Timeout = 60.0,
-    traceback: Trace = False,
 ) -> None:
     """Look at this machine, and at the way to a data set; suggest what could be better."""
     from streaming.cli.doctor import doctor as work
 
-    access = access_of(option, timeout)
-    found = work(url, access, cache=cache, shards=shards, seed=seed, workers=workers)
-    finish(found, json)
+    found = work(url, run.access, cache=cache, shards=shards, seed=seed, workers=workers)
+    run.finish(found)
 
 
-@app.command()
+@command(app)
 def bench(
+    run: Run,
     url: Url,
     batch_size: Annotated[int, typer.Option(min=1, help="Samples in a batch.")] = 32,
     workers: Annotated[int, typer.Option(min=0, help="The loader's worker processes.")] = 2,
     seconds: Annotated[float, typer.Option(help="Time for each way of reading.")] = 10.0,
     shuffle: Annotated[bool, typer.Option(help="Whether samples come shuffled.")] = True,
-    json: AsJson = False,
     allow_unsafe_types: Unsafe = False,
-    option: Options = None,
-    timeout: Timeout = 60.0,
-    traceback: Trace = False,
 ) -> None:
     """Measure how fast a data set is read here, against bare reading of its bytes."""
     from streaming.cli.bench import bench as work
 
     found = work(
         url,
-        access_of(option, timeout),
+        run.access,
         batch_size=batch_size,
         workers=workers,
         seconds=seconds,
         shuffle=shuffle,
         unsafe=allow_unsafe_types,
     )
-    finish(found, json)
+    run.finish(found)

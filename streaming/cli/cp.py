@@ -7,12 +7,14 @@ import tempfile
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from streaming.cli.place import INDEX, Access, Place, open_place, root_of
+from streaming.cli.place import INDEX, Access, Place, open_place, read_index, root_of
 from streaming.cli.transfer import ahead, default_workers, faults, fetch, receive
 from streaming.format.errors import FormatError
 from streaming.format.info import FileInfo
+from streaming.format.replace import dataset_files
 from streaming.storage import NotFound, Store, StoreError, is_local, local_path
 
 __all__ = ["Copied", "cp", "refuse_same"]
@@ -111,11 +113,15 @@ def refuse_same(url: str, out: str) -> None:
 def _make_way(target: Store, out: str, source: Place, force: bool, access: Access) -> None:
     if not target.can_write:
         raise ValueError(f"{out} can only be read")
-    exists = access.retry.call(lambda: target.exists(INDEX), f"looking at {out}")
-    if exists and not force:
+    if not access.retry.call(lambda: target.exists(INDEX), f"looking at {out}"):
+        return
+    if not force:
         raise FileExistsError(f"there is a data set at {out}; --force replaces it")
-    if exists:
-        access.retry.call(lambda: target.delete(INDEX), f"deleting {target.url_of(INDEX)}")
+    _, old = read_index(out, access)
+    access.retry.call(lambda: target.delete(INDEX), f"deleting {target.url_of(INDEX)}")
+    # An old raw shard beside a new compressed one of its name would be read in its place.
+    for key in sorted(dataset_files(old) - {INDEX, *(info.basename for info in _files(source))}):
+        access.retry.call(partial(target.delete, key), f"deleting {target.url_of(key)}")
 
 
 def _files(source: Place) -> Iterator[FileInfo]:

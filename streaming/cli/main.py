@@ -58,6 +58,7 @@ def describe(exc: BaseException) -> str:
     """
     formatted = getattr(exc, "format_message", None)  # typer's errors of usage
     text = " ".join((formatted() if formatted is not None else str(exc)).split())
+    text = text.replace("set allow_unsafe_types=True", "pass --allow-unsafe-types")
     # What a KeyError or the like says makes no sense without its name.
     plain = formatted is not None or isinstance(exc, (OSError, ValueError, ImportError))
     plain = plain or type(exc).__module__.startswith("streaming.") or type(exc) is RuntimeError
