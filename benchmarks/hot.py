@@ -24,6 +24,8 @@ PACKAGES = {
     "datasets": ["datasets>=4"],
 }
 """What is installed where; readers not named here run in ours."""
+NEEDS_ITS_OWN_TORCH = ("mosaicml-streaming",)
+"""It requires torchvision, which fits one release of torch alone."""
 READERS = [
     *("shardstream", "shardstream, plain DataLoader", "mosaicml-streaming", "litdata"),
     *("webdataset", "datasets", "memmap"),
@@ -40,9 +42,10 @@ def python_of(reader: str) -> str:
     if not (folder / ".ready").exists():
         print(f"Making an environment for {reader} …", file=sys.stderr)
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
-        constraints = str(HERE.parent / "constraints.txt")
-        install = [python, "-m", "pip", "install", "--quiet", "--constraint", constraints]
-        subprocess.run([*install, "torch"], check=True)
+        install = [python, "-m", "pip", "install", "--quiet"]
+        if reader not in NEEDS_ITS_OWN_TORCH:
+            install += ["--constraint", str(HERE.parent / "constraints.txt")]
+            subprocess.run([*install, "torch"], check=True)
         subprocess.run([*install, *PACKAGES[reader]], check=True)
         (folder / ".ready").touch()
     return python
@@ -67,7 +70,7 @@ def measure(
     """Samples a second of each case (``workload, n workers``), by reader, a number a round."""
     results: dict[str, dict[str, list[float]]] = {}
     for workload in workloads:
-        usable = [r for r in readers if r != "memmap" or workload == "tokens"]
+        usable = [r for r in dict.fromkeys(readers) if r != "memmap" or workload == "tokens"]
         for reader in usable:
             run(reader, "write", workload, str(folder / workload / reader))
         for _ in range(rounds):
