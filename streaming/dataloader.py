@@ -6,6 +6,7 @@ from typing import Any, cast
 
 from torch.utils.data import DataLoader, IterableDataset, default_collate
 
+from streaming.callers import loads_for_lightning
 from streaming.dataset import StreamingDataset
 
 # What a loader hands to the one that makes its batches by column.
@@ -52,6 +53,7 @@ class StreamingDataLoader(DataLoader[Any]):
         super().__init__(*args, **kwargs)
         self.num_samples_yielded = 0
         self._ranks = 1
+        self._passes = False  # whether the next iteration is the end of a finished epoch
         self._batches: _Batches | None = None
         self._columns: DataLoader[Any] | None = None
 
@@ -70,6 +72,9 @@ class StreamingDataLoader(DataLoader[Any]):
         self._batches = batches
         if not isinstance(dataset, StreamingDataset):
             return start()
+        if self._passes:
+            self._passes = False
+            return iter(())
         try:
             self._ranks = dataset.begin_for_workers()
             return start()
@@ -144,6 +149,8 @@ class StreamingDataLoader(DataLoader[Any]):
             # A subclass of the dataset may know nothing of `strict`.
             options = {} if strict else {"strict": False}
             self.dataset.load_state_dict(obj, **options)
+            finished = obj["sample_in_epoch"] >= self.dataset.epoch_size
+            self._passes = finished and loads_for_lightning()
 
 
 class _Batches:
@@ -163,7 +170,10 @@ class _Batches:
     def _reset(self, loader: StreamingDataLoader) -> None:
         """Called by torch to begin the next iteration of the same workers."""
         self._begin_empty()
-        loader._begin(self, partial(self._inner._reset, self._source))
+        if hasattr(self._inner, "_reset"):
+            loader._begin(self, partial(self._inner._reset, self._source))
+        else:
+            self._inner = loader._begin(self, partial(loader._start, self._source))
 
     def __iter__(self) -> "_Batches":
         return self

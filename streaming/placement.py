@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from multiprocessing import context
 from typing import Any
 
-from streaming.resharding import dealt_out_elsewhere
+from streaming.callers import dealt_out_elsewhere
 from streaming.world import World
 
 Groups = tuple[tuple[int, ...], ...]

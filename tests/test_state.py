@@ -135,9 +135,7 @@ def test_after_the_last_batch_comes_the_next_epoch(
     kwargs = {"batch_size": 6, "batching_method": method}
     options: dict[str, Any] = {"batch_size": 6, "drop_last": drop_last}
     loader = StreamingDataLoader(open_dataset(local, **kwargs), num_workers=workers, **options)
-    states = []
-    for _ in loader:
-        states.append(loader.state_dict())
+    states = [loader.state_dict() for _ in loader]
     states = [states[-1], loader.state_dict()]
     following = ids(loader)
     for state in states:

@@ -1,4 +1,4 @@
-"""Whether a training library deals a dataset's samples out to the ranks by itself.
+"""What can only be known by looking at who calls: habits of training libraries.
 
 Accelerate's ``prepare``, and with it the Trainer of transformers, puts iterable datasets behind
 loaders of its own, in which either process 0 reads everything and sends every process its part, or
@@ -9,6 +9,7 @@ it.
 
 import logging
 import sys
+from collections.abc import Iterator
 from functools import cache
 from types import FrameType
 
@@ -30,14 +31,33 @@ def dealt_out_elsewhere() -> bool:
     """
     if "accelerate" not in sys.modules and "transformers" not in sys.modules:
         return False
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        module = frame.f_globals.get("__name__")
+    for frame, module in _callers():
         if module in _MODULES and (module, type(frame.f_locals.get("self")).__name__) in _DEALERS:
             _advise(module, type(frame.f_locals["self"]).__name__)
             return True
-        frame = frame.f_back
     return False
+
+
+def loads_for_lightning() -> bool:
+    """Whether Lightning's Trainer is loading a loader's state.
+
+    Where an epoch was finished when the state was saved, it goes through what is left of that
+    epoch, nothing, before it begins the next one.
+    """
+    return any(module in _LIGHTNING for _, module in _callers())
+
+
+_LIGHTNING = (
+    "lightning.pytorch.utilities.combined_loader",
+    "pytorch_lightning.utilities.combined_loader",
+)
+
+
+def _callers() -> Iterator[tuple[FrameType, str]]:
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        yield frame, frame.f_globals.get("__name__", "")
+        frame = frame.f_back
 
 
 _MODULES = {module for module, _ in _DEALERS}
