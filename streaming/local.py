@@ -8,8 +8,8 @@ from torch.utils.data import Dataset
 from streaming.cache import Directory, ShardCache
 from streaming.cache.directory import INDEX
 from streaming.format.array import Array
-from streaming.format.index import Index
 from streaming.format.shards import ShardList
+from streaming.indexes import read_index
 from streaming.order.spanner import Spanner
 from streaming.storage import local_path
 
@@ -46,8 +46,7 @@ class LocalDataset(Array, Dataset[Any]):
         path = os.path.join(self.local, self.split) if self.split else self.local
         name = os.path.join(path, INDEX)
         try:
-            with open(name, "rb") as file:
-                index = Index.parse(file.read(), name)
+            index = read_index(name)
         except FileNotFoundError as error:
             raise FileNotFoundError(
                 f"There is no data set at {path}: {INDEX} is missing. Check `local` and `split`."

@@ -22,6 +22,7 @@ from streaming.format.errors import FormatError
 from streaming.format.hashing import get_hashes
 from streaming.format.index import Index
 from streaming.format.reader import Reader
+from streaming.indexes import parse_index, read_index
 from streaming.order.weights import derive_weights, validate_weights
 from streaming.registry import TypedRegistry, create_registry
 from streaming.storage import RetryPolicy, Store, StoreError, is_local, local_path, store_for
@@ -256,22 +257,18 @@ class Stream:
         algo = self.validate_hash
         if algo is None:
             return
-        for shard in range(len(index)):
-            for pair in index.files(shard):
-                for info in pair:
-                    if info is not None and algo not in info.hashes:
-                        raise ValueError(
-                            f"`validate_hash` is {algo!r}, but {info.basename} in {self.path} was "
-                            f"written with {', '.join(info.hashes) or 'no hashes'}. Use one of "
-                            f"those, or None."
-                        )
+        info = index.file_without(algo)
+        if info is not None:
+            raise ValueError(
+                f"`validate_hash` is {algo!r}, but {info.basename} in {self.path} was written with "
+                f"{', '.join(info.hashes) or 'no hashes'}. Use one of those, or None."
+            )
 
     def _index(self, path: str, store: Store | None) -> Index:
         name = os.path.join(path, INDEX)
         if store is None:
             try:
-                with open(name, "rb") as file:
-                    return Index.parse(file.read(), name)
+                return read_index(name)
             except FileNotFoundError as error:
                 raise FileNotFoundError(
                     f"There is no data set at {path}: {INDEX} is missing, and the stream has no "
@@ -285,7 +282,7 @@ class Stream:
                 if index is None:
                     policy = RetryPolicy(retries=self.download_retry)
                     what = f"fetching {store.url_of(INDEX)}"
-                    data, index = policy.call(lambda: _fetch_index(store), what)
+                    data, index = policy.call(lambda: _fetch_index(store, name), what)
                     publish(name, data)
         return index
 
@@ -341,11 +338,10 @@ class Stream:
 
     def _number_of(self, shard: Reader) -> int:
         wanted = shard.file_pairs[0][0].basename
-        index = self.open().index
-        for number in range(len(index)):
-            if index.files(number)[0][0].basename == wanted:
-                return number
-        raise ValueError(f"{wanted} is not a shard of {self.path}")
+        number = self.open().index.shard_named(wanted)
+        if number is None:
+            raise ValueError(f"{wanted} is not a shard of {self.path}")
+        return number
 
     def __repr__(self) -> str:
         given = {"remote": self.remote, "local": self.local, "split": self.split or None}
@@ -362,12 +358,12 @@ streams_registry: TypedRegistry[type[Stream]] = create_registry(
 streams_registry.register("stream", func=Stream)
 
 
-def _fetch_index(store: Store) -> tuple[bytes, Index]:
+def _fetch_index(store: Store, path: str) -> tuple[bytes, Index]:
     file = io.BytesIO()
     store.get(INDEX, file)
     data = file.getvalue()
     try:
-        return data, Index.parse(data, store.url_of(INDEX))
+        return data, parse_index(data, store.url_of(INDEX), path)
     except FormatError as error:
         # Worth another try: an index that is just being replaced can look like this.
         raise StoreError(str(error), retryable=True) from error
@@ -375,8 +371,7 @@ def _fetch_index(store: Store) -> tuple[bytes, Index]:
 
 def _read_cached(name: str) -> Index | None:
     try:
-        with open(name, "rb") as file:
-            return Index.parse(file.read(), name)
+        return read_index(name)
     except FileNotFoundError:
         return None
     except FormatError as error:

@@ -183,22 +183,11 @@ class Directory:
                 yield Entry(
                     path=item.path,
                     size=stat.st_size,
-                    shard=int(part[1]) if part else self._shard_of.get(name),
+                    shard=int(part[1]) if part else self.index.shard_named(name),
                     is_part=part is not None,
                     used_ns=stat.st_mtime_ns,
                     was_opened=stat.st_atime_ns != 0,
                 )
-
-    @cached_property
-    def _shard_of(self) -> dict[str, int]:
-        """Which shard a file's name belongs to; made only in processes that evict."""
-        return {
-            info.basename: shard
-            for shard in range(len(self.index))
-            for pair in self.index.files(shard)
-            for info in pair
-            if info is not None
-        }
 
     @cached_property
     def _folders(self) -> list[str]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +17,10 @@ __all__ = ["Digests", "FileColumn", "Names"]
 
 # The longest run of digits in a name, the last if there are several, counts the shards.
 _DIGITS = re.compile(r"\d+", re.ASCII)
+
+
+_Run = tuple[str, int, int, str]
+"""What precedes the counter, the counter of the first name, its digits, and what follows it."""
 
 
 class Names:
@@ -32,8 +37,11 @@ class Names:
 
     def __init__(self, names: Sequence[str | None]) -> None:
         self._len = len(names)
+        self._by_shape: dict[tuple[str, str, bool], list[tuple[int, int, int]]] | None = None
         self._starts: list[int] = []
-        self._runs: list[tuple[str, int, int, str] | None] = []
+        self._runs: list[_Run | None] = []
+        if self._count_up(names):
+            return
         expected: str | None = None
         prefix, number, width, suffix = "", 0, 0, ""
         previous: str | None = ""
@@ -49,6 +57,61 @@ class Names:
             previous = name
             number += 1
             expected = f"{prefix}{number:0{width}d}{suffix}" if width else None
+
+    def _count_up(self, names: Sequence[str | None]) -> bool:
+        """Take all names as one run, if that is what they are."""
+        if not names or names[0] is None:
+            return False
+        prefix, number, width, suffix = run = _split(names[0])
+        if not width or any(
+            name != f"{prefix}{at:0{width}d}{suffix}" for at, name in enumerate(names, number)
+        ):
+            return False
+        self._starts, self._runs = [0], [run]
+        return True
+
+    @classmethod
+    def from_json(cls, value: Any) -> Names:
+        """Make names of what :meth:`to_json` gave."""
+        names = cls([])
+        names._len, names._starts, runs = value
+        names._runs = [None if run is None else tuple(run) for run in runs]
+        return names
+
+    def to_json(self) -> Any:
+        """What there is to keep of the names, for :meth:`from_json`."""
+        return [self._len, self._starts, self._runs]
+
+    def firsts(self) -> Iterator[str]:
+        """The first name of each run."""
+        for start in self._starts:
+            name = self[start]
+            if name is not None:
+                yield name
+
+    def find(self, name: str) -> int | None:
+        """The place of a name, or None if it is not among them."""
+        by_shape = self._by_shape
+        if by_shape is None:
+            by_shape = {}
+            for start, end, run in zip(
+                self._starts, [*self._starts[1:], self._len], self._runs, strict=True
+            ):
+                if run is not None:
+                    shape = (run[0], run[3], run[2] > 0)
+                    by_shape.setdefault(shape, []).append((run[1], start, end))
+            for runs in by_shape.values():
+                runs.sort()
+            self._by_shape = by_shape
+        prefix, number, _, suffix = _split(name)
+        for shape, counter in (((prefix, suffix, True), number), ((name, "", False), 0)):
+            runs = by_shape.get(shape, [])
+            # The last run that begins by the counter has the name, unless names come twice.
+            for first, start, end in reversed(runs[: bisect_right(runs, (counter, self._len))]):
+                at = start + counter - first
+                if at < end and self[at] == name:
+                    return at
+        return None
 
     def __len__(self) -> int:
         return self._len
@@ -121,6 +184,40 @@ class Digests:
         self._packed: dict[str, NDArray[np.uint8]] = {}
         self._plain: list[dict[str, str]] | None = None
 
+    @classmethod
+    def of(cls, packed: dict[str, NDArray[np.uint8]], length: int) -> Digests:
+        """Make a list of digests that are rows of bytes, by their algorithm."""
+        digests = cls()
+        digests._len, digests._packed = length, packed
+        digests._columns = {algo: [] for algo in packed}
+        return digests
+
+    @classmethod
+    def from_json(cls, value: Any, packed: dict[str, NDArray[np.uint8]]) -> Digests:
+        """Make digests of what :meth:`to_json` and :attr:`packed` gave."""
+        digests = cls()
+        digests._len, digests._columns, digests._plain = value
+        digests._packed = packed
+        return digests
+
+    def to_json(self) -> Any:
+        """What there is to keep, apart from :attr:`packed`."""
+        return [self._len, self._columns, self._plain]
+
+    @property
+    def packed(self) -> dict[str, NDArray[np.uint8]]:
+        """The digests that are rows of bytes, by their algorithm."""
+        return self._packed
+
+    def first_without(self, algo: str, start: int = 0) -> int | None:
+        """The first place from `start` on whose dictionary lacks an algorithm; None if all have it.
+
+        Where all have the same algorithms, and lack it, that is `start`.
+        """
+        if self._plain is None:
+            return start if start < self._len and algo not in self._columns else None
+        return next((at for at in range(start, self._len) if algo not in self._plain[at]), None)
+
     def append(self, digests: dict[str, str]) -> None:
         """Add a dictionary."""
         if not self._len:
@@ -168,34 +265,56 @@ class FileColumn:
 
     bytes: NDArray[np.int64]
     """Sizes in bytes, 0 where there is no file."""
+    names: Names
+    digests: Digests
 
     def __init__(self) -> None:
         self._listed: list[str | None] = []
         self._sizes: list[int] = []
-        self._digests = Digests()
+        self.digests = Digests()
+
+    @classmethod
+    def of(cls, names: Names, sizes: NDArray[np.int64], digests: Digests) -> FileColumn:
+        """Make a column of what it consists of."""
+        column = cls()
+        column.names, column.bytes, column.digests = names, sizes, digests
+        return column
+
+    @classmethod
+    def empty(cls, length: int) -> FileColumn:
+        """Make a column of shards that have no such file."""
+        sizes = np.zeros(length, np.int64)
+        return cls.of(Names([None] * length), sizes, Digests.of({}, length))
 
     def __len__(self) -> int:
         return len(self._listed)
+
+    def first_without(self, algo: str) -> int | None:
+        """The first shard whose file has no hash of an algorithm, or None if all have."""
+        at = self.digests.first_without(algo)
+        while at is not None and self.names[at] is None:
+            at = self.digests.first_without(algo, at + 1)
+        return at
 
     def append(self, name: str | None, size: int, digests: dict[str, str]) -> None:
         """Add a file; None as its name if the shard has none."""
         self._listed.append(name)
         self._sizes.append(size)
-        self._digests.append(digests)
+        self.digests.append(digests)
 
     def pack(self) -> None:
         """End the filling."""
         self.bytes = np.array(self._sizes, np.int64)
-        self._names = Names(self._listed)
-        self._digests.pack()
+        self.names = Names(self._listed)
+        self.digests.pack()
         self._listed, self._sizes = [], []
 
     def folders(self) -> set[str]:
         """The folders of the files."""
-        return self._names.folders()
+        return self.names.folders()
 
     def __getitem__(self, at: int) -> FileInfo | None:
-        name = self._names[at]
+        name = self.names[at]
         if name is None:
             return None
-        return FileInfo(name, int(self.bytes[at]), self._digests[at])
+        return FileInfo(name, int(self.bytes[at]), self.digests[at])

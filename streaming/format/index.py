@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,17 +16,19 @@ from streaming.format.checks import (
     check_samples,
     check_schema,
 )
-from streaming.format.columns import FileColumn
+from streaming.format.columns import Digests, FileColumn, Names
 from streaming.format.encodings.mds import is_mds_encoding_safe
 from streaming.format.errors import FormatError
 from streaming.format.info import FileInfo
 from streaming.format.json_stream import json_members
 from streaming.format.reader import Reader
 from streaming.format.readers import READERS
+from streaming.format.regular import read_regular
 
 __all__ = ["Index", "get_index_basename"]
 
 _SLOTS = FILE_FIELDS["csv"]  # every file that a shard of any format can have
+_COLUMNS = ("samples", "offsets", "raw_bytes", "zip_bytes", "_schema_of")
 
 
 def get_index_basename() -> str:
@@ -67,19 +69,36 @@ class Index:
     schemas: list[dict[str, Any]]
     """What shards have in common: their JSON without samples and files, each kind once."""
 
+    reopen: tuple[Callable[..., Index], tuple[Any, ...]] | None = None
+    """A function and its arguments that give the same index in another process, if it need not be
+    sent there."""
+
     def __init__(self, shards: Iterable[Any], source: str) -> None:
         parser = _Parser(source)
         for shard in shards:
             parser.add(shard)
+        kinds = np.array(parser.schema_of, np.min_scalar_type(len(parser.schemas)))
+        samples = np.array(parser.samples, np.int64)
+        self._fill(source, parser.schemas, kinds, samples, parser.finish())
+
+    def _fill(
+        self,
+        source: str,
+        schemas: list[dict[str, Any]],
+        schema_of: NDArray[Any],
+        samples: NDArray[np.int64],
+        files: dict[str, FileColumn],
+    ) -> None:
         self.source = source
-        self.schemas = parser.schemas
-        self._schema_of = np.array(parser.schema_of, np.min_scalar_type(len(parser.schemas)))
-        self.samples = np.array(parser.samples, np.int64)
-        self.offsets = np.concatenate(([0], np.cumsum(self.samples))).astype(np.int64)
-        self._files = parser.finish()
-        none = np.zeros(len(self.samples), np.int64)
+        self.schemas = schemas
+        self._schema_of = schema_of
+        self.samples = samples
+        self._files = files
+        self.offsets = np.zeros(len(samples) + 1, np.int64)
+        np.cumsum(samples, out=self.offsets[1:])
+        none = np.zeros(len(samples), np.int64)
         self.raw_bytes, self.zip_bytes = (
-            sum((col.bytes for slot, col in self._files.items() if slot[0] == kind), none)
+            sum((col.bytes for slot, col in files.items() if slot[0] == kind), none)
             for kind in "rz"
         )
 
@@ -95,6 +114,17 @@ class Index:
             FormatError: Something in it is wrong; the message names ``source``, the shard's number
                 and the field.
         """
+        if isinstance(data, bytes):
+            regular = read_regular(data)
+            if regular is not None:
+                index = cls.__new__(cls)
+                kinds = np.zeros(len(regular.samples), np.uint8)
+                index._fill(source, [regular.schema], kinds, regular.samples, regular.files)
+                return index
+        return cls._parse_any(data, source)
+
+    @classmethod
+    def _parse_any(cls, data: bytes | str, source: str) -> Index:
         try:
             text = data if isinstance(data, str) else str(data, "utf-8")
             members: dict[str, Any] = {}
@@ -117,6 +147,56 @@ class Index:
         if index is None:
             raise FormatError(f"{source}: shards must be a list")
         return index
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, NDArray[Any]], source: str) -> Index:
+        """Make an index of what :meth:`to_arrays` gave; it uses the arrays, and copies none.
+
+        Args:
+            arrays: The arrays.
+            source: The index file's name or URL, for errors.
+
+        Raises:
+            FormatError: The shards are of a kind that can't be read here, such as one whose
+                compression was not registered.
+        """
+        text = json.loads(arrays["text"].tobytes())
+        files = {}
+        for slot, (names, digests) in text["files"].items():
+            packed = {
+                name.partition("#")[2]: array
+                for name, array in arrays.items()
+                if name.startswith(f"{slot}#")
+            }
+            files[slot] = FileColumn.of(
+                Names.from_json(names), arrays[slot], Digests.from_json(digests, packed)
+            )
+        for schema in text["schemas"]:
+            try:
+                check_schema(schema)
+            except FormatError as err:
+                raise FormatError(f"{source}: {err}") from None
+        index = cls.__new__(cls)
+        index._files, index.schemas, index.source = files, text["schemas"], source
+        for name in _COLUMNS:
+            setattr(index, name, arrays[name])
+        return index
+
+    def to_arrays(self) -> dict[str, NDArray[Any]]:
+        """All that there is to keep of an index, as a few arrays by name."""
+        arrays = {name: getattr(self, name) for name in _COLUMNS}
+        files = {}
+        for slot, column in self._files.items():
+            files[slot] = column.names.to_json(), column.digests.to_json()
+            arrays[slot] = column.bytes
+            for algo, packed in column.digests.packed.items():
+                arrays[f"{slot}#{algo}"] = packed
+        text = json.dumps({"schemas": self.schemas, "files": files})
+        arrays["text"] = np.frombuffer(text.encode(), np.uint8)
+        return arrays
+
+    def __reduce__(self) -> tuple[Callable[..., Index], tuple[Any, ...]]:
+        return self.reopen or (Index.from_arrays, (self.to_arrays(), self.source))
 
     def __len__(self) -> int:
         return len(self.samples)
@@ -147,6 +227,22 @@ class Index:
     def folders(self) -> set[str]:
         """Return the folders that files lie in, relative to the index's; mostly just ``""``."""
         return {folder for column in self._files.values() for folder in column.folders()}
+
+    def shard_named(self, basename: str) -> int | None:
+        """The shard that a file's name belongs to; None if it belongs to none."""
+        for column in self._files.values():
+            shard = column.names.find(basename)
+            if shard is not None:
+                return shard
+        return None
+
+    def file_without(self, algo: str) -> FileInfo | None:
+        """A file that has no hash by an algorithm; None if all have one."""
+        for slot, column in self._files.items():
+            shard = column.first_without(algo)
+            if shard is not None:
+                return self._info(slot, shard)
+        return None
 
     def config(self, shard: int) -> dict[str, Any]:
         """Return a shard's JSON, as it was in the file, keys sorted."""

@@ -32,7 +32,7 @@ _HALF = np.uint64(32)
 def key_of(*numbers: int) -> np.uint64:
     """A generator's key that depends on all of some numbers from 0 up, however large.
 
-    >>> key_of(9176, 0) != key_of(9176, 1)
+    >>> bool(key_of(9176, 0) != key_of(9176, 1))
     True
     """
     key: np.uint64 = np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0]
@@ -91,7 +91,7 @@ def permute(places: Ints, sizes: Ints, keys: Words) -> Ints:
 
     >>> size, key = np.full(5, 5), np.full(5, key_of(7))
     >>> permute(np.arange(5), size, key).tolist()
-    [0, 3, 4, 1, 2]
+    [4, 0, 1, 2, 3]
     """
     few = sizes < _FEW
     if not few.any():

@@ -20,7 +20,7 @@ class Sampling:
 
     >>> sampling = Sampling(np.array([4, 2]), np.array([10, 10]), np.array([4, 4]), np.uint64(7))
     >>> sampling(np.arange(6)).tolist()
-    [10, 11, 12, 13, 11, 10]
+    [10, 11, 12, 13, 12, 10]
     """
 
     units: Ints

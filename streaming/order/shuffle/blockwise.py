@@ -60,7 +60,7 @@ class Blockwise:
 
     >>> shuffle = Blockwise.draw(np.array([2, 3]), 1, seed=0, epoch=0, block_size=4)
     >>> shuffle(np.arange(5)).tolist()
-    [4, 1, 2, 0, 3]
+    [0, 2, 1, 3, 4]
     """
 
     begins: Ints

@@ -1,0 +1,112 @@
+"""Large indexes are parsed once on a node; other processes map what was kept."""
+
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streaming import indexes
+from streaming.format.errors import FormatError
+from streaming.format.index import Index
+from streaming.indexes import parse_index, read_index
+from tests.format.test_index_regular import check_same, shard_of, text_of
+
+
+@pytest.fixture(autouse=True)
+def all_are_large(monkeypatch: Any, tmp_path: Path) -> None:
+    monkeypatch.setattr(indexes, "LARGE", 1)
+    monkeypatch.setenv("STREAMING_CACHE_DIR", str(tmp_path / "keep"))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "index.json"
+    path.write_bytes(text_of([shard_of(at) for at in range(500)]))
+    return path
+
+
+def test_what_is_kept_is_what_was_parsed(path: Path, monkeypatch: Any) -> None:
+    expected = Index.parse(path.read_bytes(), str(path))
+    check_same(read_index(str(path)), expected)
+    monkeypatch.setattr(Index, "parse", None)
+    found = read_index(str(path))
+    check_same(found, expected)
+    assert found.source == str(path)
+    assert not found.samples.flags.writeable
+
+
+def test_irregular_indexes_are_kept(path: Path, monkeypatch: Any) -> None:
+    shards = [shard_of(at, zipped=at % 2 == 0, hashed=at % 3 == 0) for at in range(30)]
+    shards[5]["raw_data"]["basename"] = "else/where"
+    path.write_bytes(text_of(shards))
+    expected = Index.parse(path.read_bytes(), str(path))
+    read_index(str(path))
+    monkeypatch.setattr(Index, "parse", None)
+    check_same(read_index(str(path)), expected)
+
+
+def test_the_file_need_not_be_read_again(path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(indexes, "_SETTLED_S", -1.0)
+    expected = read_index(str(path))
+
+    def refuse(data: bytes) -> str:
+        assert len(data) < 1000, "read"
+        return digest(data)
+
+    digest = indexes._digest
+    monkeypatch.setattr(indexes, "_digest", refuse)
+    check_same(read_index(str(path)), expected)
+
+
+def test_a_file_that_changes_is_read_anew(path: Path) -> None:
+    before = read_index(str(path))
+    shards = [shard_of(at) for at in range(500)]
+    shards[7]["samples"] = 105
+    path.write_bytes(text_of(shards))
+    assert (before.samples[7], read_index(str(path)).samples[7]) == (101, 105)
+
+
+def test_a_worker_is_sent_no_index(path: Path) -> None:
+    index = read_index(str(path))
+    pickled = pickle.dumps(index)
+    assert len(pickled) < 400
+    check_same(pickle.loads(pickled), index)
+    program = "import pickle, sys; print(len(pickle.load(sys.stdin.buffer)))"
+    done = subprocess.run([sys.executable, "-c", program], input=pickled, capture_output=True)
+    assert done.stdout == b"500\n"
+
+
+def test_it_is_parsed_again_if_what_was_kept_is_gone(path: Path) -> None:
+    index = read_index(str(path))
+    pickled = pickle.dumps(index)
+    for kept in (path.parent / "keep").glob("*.keep"):
+        kept.unlink()
+    check_same(pickle.loads(pickled), index)
+
+
+def test_a_fetched_index(path: Path) -> None:
+    index = parse_index(path.read_bytes(), "s3://bucket/index.json", str(path))
+    assert index.source == "s3://bucket/index.json"
+    pickled = pickle.dumps(index)
+    for kept in (path.parent / "keep").glob("*.keep"):
+        kept.unlink()
+    assert np.array_equal(pickle.loads(pickled).samples, index.samples)
+
+
+def test_without_a_folder(path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("STREAMING_CACHE_DIR", "")
+    index = read_index(str(path))
+    check_same(pickle.loads(pickle.dumps(index)), index)
+
+
+def test_errors(path: Path) -> None:
+    path.write_bytes(b'{"version": 2}')
+    for _ in range(2):
+        with pytest.raises(FormatError, match="shards must be a list"):
+            read_index(str(path))
+    with pytest.raises(FileNotFoundError):
+        read_index(str(path) + ".other")
