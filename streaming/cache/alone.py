@@ -3,6 +3,7 @@
 import contextlib
 import os
 import secrets
+import stat
 import sys
 from collections.abc import Iterator
 
@@ -73,6 +74,7 @@ def _publish_nameless(name: str, data: bytes) -> bool:
     with os.fdopen(fd, "wb") as file:
         file.write(data)
         file.flush()
+        _let_others_lock(fd, folder)
         try:
             # With a descriptor of a folder, Python follows the symbolic link to the file itself.
             os.link(f"/proc/self/fd/{fd}", name, src_dir_fd=fd)
@@ -83,12 +85,24 @@ def _publish_nameless(name: str, data: bytes) -> bool:
     return True
 
 
+def _let_others_lock(fd: int, folder: str) -> None:
+    """Let whoever may write to the folder write to its index, too, which a lock takes.
+
+    They could put another in its place anyway.
+    """
+    mode = os.stat(folder).st_mode
+    if not mode & stat.S_ISVTX and hasattr(os, "fchmod"):
+        with contextlib.suppress(OSError):
+            os.fchmod(fd, os.fstat(fd).st_mode & 0o777 | mode & 0o022)
+
+
 def _publish_aside(name: str, data: bytes) -> None:
     part = os.path.join(os.path.dirname(name), f".part-index-{secrets.token_hex(4)}")
     try:
         fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         with os.fdopen(fd, "wb") as file:
             file.write(data)
+            _let_others_lock(fd, os.path.dirname(name))
         try:
             os.link(part, name)
         except FileExistsError:

@@ -104,7 +104,7 @@ def fetch_shard(
         directory.bring(shard)
         return Fetched(0, 0)
     try:
-        return _Fetch(directory, at, shard, on_retry).run(space, may_evict)
+        return _fetch_again_if_it_vanishes(directory, at, shard, space, may_evict, on_retry)
     except OSError as error:
         if error.errno not in NOT_OURS:
             raise
@@ -112,6 +112,24 @@ def fetch_shard(
             f"Shard {shard} is missing from {directory.path} and can't be put there: {error}. "
             f"Complete the directory, let this user write to it, or give another `local`."
         ) from error
+
+
+def _fetch_again_if_it_vanishes(
+    directory: Directory,
+    at: int,
+    shard: int,
+    space: Space,
+    may_evict: MayEvict | None,
+    on_retry: Callable[[], None],
+) -> Fetched | Blocked:
+    """Fetch; once more if somebody deletes what is being written, with all of its directory."""
+    try:
+        return _Fetch(directory, at, shard, on_retry).run(space, may_evict)
+    except FileNotFoundError as error:
+        if isinstance(error, StoreError):
+            raise
+        log.warning("Fetching shard %d of %s again: %s", shard, directory.path, error)
+    return _Fetch(directory, at, shard, on_retry).run(space, may_evict)
 
 
 class _Fetch:

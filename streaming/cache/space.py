@@ -142,8 +142,8 @@ class Space:
             self._create(at, shard, parts, may_evict)
             return None
         needed = sum(parts.values())
-        with self._guard():
-            entries = self._without_rubbish(at, shard)
+        with self._guard() as is_real:
+            entries = self._without_rubbish(at, shard if is_real else -1)
             used = sum(entry.size for _, entry in entries)
             busy = [(i, e.shard) for i, e in entries if e.is_part and e.shard is not None]
             if self._evict_until(used + needed - self.limit, entries, (at, shard), may_evict, busy):
@@ -204,12 +204,17 @@ class Space:
                 yield i, entry
 
     @contextmanager
-    def _guard(self) -> Iterator[None]:
-        """Hold the reckoning of all directories' space, taken in one order by everyone."""
+    def _guard(self) -> Iterator[bool]:
+        """Hold the reckoning of all directories' space, taken in one order by everyone.
+
+        Yields:
+            Whether there are locks for it, so that it is really held.
+        """
         with ExitStack() as stack:
-            for i in self._counted:
-                stack.enter_context(self.directories[i].renaming())
-            yield
+            claims = [self.directories[i].renaming() for i in self._counted]
+            for claim in claims:
+                stack.enter_context(claim)
+            yield all(claim.is_real for claim in claims)
 
     def _without_rubbish(self, at: int, own: int) -> list[tuple[int, Entry]]:
         """The directories' files, less temporary ones that nobody is writing; those are removed.
@@ -236,7 +241,7 @@ class Space:
             if not claim.try_acquire():
                 return False
             stack.callback(claim.release)
-            return claim.is_real and _unlink(path)
+            return claim.is_real and _is_own(path) and _unlink(path)
 
     def _is_same(self, i: int, j: int) -> bool:
         if j < 0:
@@ -336,6 +341,14 @@ def _allocate(path: str, size: int) -> bool:
                 raise
             os.ftruncate(file.fileno(), size)
     return True
+
+
+def _is_own(path: str) -> bool:
+    """Whether a file is this user's; another's may be at work without locks, for want of rights."""
+    try:
+        return not hasattr(os, "geteuid") or os.stat(path).st_uid == os.geteuid()
+    except FileNotFoundError:
+        return True
 
 
 def _unlink(path: str) -> bool:
