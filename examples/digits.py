@@ -88,6 +88,7 @@ def open_loader(remote: str, local: str, split: str, shuffle: bool) -> Streaming
 class Trainer:
     def __init__(self, remote: str, local: str) -> None:
         torch.manual_seed(0)
+        torch.set_num_threads(1)  # more would wait for one another longer than they compute
         self.loader = open_loader(remote, local, "train", shuffle=True)
         self.model = nn.Sequential(nn.Flatten(), nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=2e-3)

@@ -13,7 +13,8 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 def run(tmp_path: Path, *command: str) -> str:
     temporary = tmp_path / "tmp"
     temporary.mkdir()
-    environment = {**os.environ, "TMPDIR": str(temporary)}
+    # One thread: beside other tests, torch's threads would wait for one another without end.
+    environment = {**os.environ, "TMPDIR": str(temporary), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, str(EXAMPLES / command[0]), *command[1:]],
         env=environment,
