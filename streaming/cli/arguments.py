@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, TypeVar, get_type_hints
@@ -10,6 +11,7 @@ from typing import Annotated, Any, TypeVar, get_type_hints
 import typer
 
 from streaming.cli.place import Access, parse_options
+from streaming.cli.watch import Watch
 
 __all__ = [
     "Force",
@@ -88,7 +90,9 @@ def _common(
     traceback: Trace = False,
 ) -> Run:
     """The options that every command has."""
-    return Run(Access(timeout_s=timeout, options=parse_options(option or ())), json)
+    access = Access(timeout_s=timeout, options=parse_options(option or ()))
+    watched = sys.stderr is not None and sys.stderr.isatty()
+    return Run(replace(access, on_shard=Watch()) if watched else access, json)
 
 
 def command(app: typer.Typer, **settings: Any) -> Callable[[F], F]:
@@ -110,7 +114,11 @@ def command(app: typer.Typer, **settings: Any) -> Callable[[F], F]:
 
         def called(**values: Any) -> None:
             run = _common(**{one.name: values.pop(one.name) for one in common})
-            fn(run, **values)
+            try:
+                fn(run, **values)
+            finally:
+                if isinstance(run.access.on_shard, Watch):
+                    run.access.on_shard.close()
 
         called.__name__, called.__doc__ = fn.__name__, fn.__doc__
         called.__annotations__ = {one.name: hints[one.name] for one in [*own, *common]}

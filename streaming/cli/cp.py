@@ -81,7 +81,9 @@ def cp(
         _copy(source, target, info, out_access)
         return info.bytes + 1  # An empty file counts as well.
 
-    sizes = list(ahead(copy, _files(source), workers or default_workers()))
+    files = list(_files(source))
+    told = partial(source.access.on_shard, "files copied", len(files))
+    sizes = list(ahead(copy, files, workers or default_workers(), told))
     with tempfile.TemporaryDirectory(prefix="shardstream-") as folder:
         path = Path(folder, INDEX)
         path.write_bytes(source.data)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -125,7 +126,8 @@ def _hashes(place: Place, names: Sequence[str] | None, workers: int, unsafe: boo
             digests = b"".join(xxhash.xxh3_128_digest(part) for part in parts)
         return np.frombuffer(digests, np.uint64).reshape(-1, 2)
 
-    found = list(ahead(shard_hashes, range(len(place.index)), workers))
+    told = partial(place.access.on_shard, f"shards of {place.url}", len(place.index))
+    found = list(ahead(shard_hashes, range(len(place.index)), workers, told))
     return np.concatenate(found) if found else np.empty((0, 2), np.uint64)
 
 

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata, util
 
+from streaming.format.mapping import is_network_device
+
 __all__ = ["Check", "free_bytes", "machine", "usable_cores"]
 
 _GIB = 1 << 30
@@ -50,7 +52,15 @@ def machine(cache: str | None = None) -> list[Check]:
         >>> [check.name for check in machine()][:2]
         ['python', 'torch']
     """
-    checks = [_python(), *_packages(), _cores(), _files(), *_shared_memory(), _disk(cache)]
+    checks = [
+        _python(),
+        *_packages(),
+        _cores(),
+        *_memory(),
+        _files(),
+        *_shared_memory(),
+        _disk(cache),
+    ]
     return [*checks, *_extras()]
 
 
@@ -94,6 +104,24 @@ def _cores() -> Check:
     )
 
 
+def _memory() -> Iterator[Check]:
+    try:
+        with open("/proc/meminfo", encoding="ascii") as file:
+            found = {line.split(":")[0]: int(line.split()[1]) << 10 for line in file}
+        total, free = found["MemTotal"], found["MemAvailable"]
+    except (OSError, ValueError, KeyError, IndexError):  # not Linux
+        return
+    try:
+        with open("/sys/fs/cgroup/memory.max", encoding="ascii") as file:
+            total = min(total, int(file.read()))
+    except (OSError, ValueError):  # no control group, or one without a limit
+        pass
+    free = min(free, total)
+    advice = "each loader worker is a process of its own: use fewer" if free < 2 * _GIB else ""
+    value = f"{free / _GIB:.1f} of {total / _GIB:.1f} GiB available"
+    yield Check("memory", value, "warning" if advice else "ok", advice)
+
+
 def _files() -> Check:
     try:
         import resource
@@ -130,16 +158,24 @@ def _shared_memory() -> Iterator[Check]:
 
 def free_bytes(path: str) -> int:
     """Bytes that are free for us where a folder is, or would be made."""
+    return shutil.disk_usage(_existing(path)).free
+
+
+def _existing(path: str) -> str:
+    """A folder, or the nearest one above it that exists."""
     path = os.path.abspath(path)
     while not os.path.exists(path) and os.path.dirname(path) != path:
         path = os.path.dirname(path)
-    return shutil.disk_usage(path).free
+    return path
 
 
 def _disk(cache: str | None) -> Check:
     path = cache or tempfile.gettempdir()
     free = free_bytes(path)
     low = free < 10 * _GIB
+    if is_network_device(os.stat(_existing(path)).st_dev):
+        advice = "it is a network file system: shards are read faster from a disk of this machine"
+        return Check(f"disk at {path}", f"{free / _GIB:.1f} GiB free", "warning", advice)
     advice = "shards are kept there: name a larger disk by local=, or bound them by cache_limit="
     return Check(
         f"disk at {path}",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,8 @@ class Access:
     options: Mapping[str, Any] = field(default_factory=dict)
     """The store's own options; they are not for local folders."""
     retry: RetryPolicy = field(default_factory=RetryPolicy)
+    on_shard: Callable[[str, int], None] = lambda what, total: None
+    """Told what was done to one more shard (or file), of how many: for those who watch."""
 
     def store(self, url: str) -> Store:
         """The store at a URL."""

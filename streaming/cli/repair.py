@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from streaming.cli.place import INDEX, Access, Place, open_place, read_index, root_of
@@ -93,7 +94,9 @@ def repair(
         mine = [p for p in found.problems if p.shard == shard]
         return _mend(source, copy, shard, {p.file for p in mine}, as_raw)
 
-    replaced = [one for done in ahead(mend, broken, workers or default_workers()) for one in done]
+    told = partial(access.on_shard, "shards mended", len(broken))
+    mended = ahead(mend, broken, workers or default_workers(), told)
+    replaced = [one for done in mended for one in done]
     if problems:
         _put_index(store, access, source.data)
         replaced.append((INDEX, len(source.data)))

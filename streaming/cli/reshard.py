@@ -8,6 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -192,7 +193,8 @@ def _in_order(source: Place, workers: int) -> Iterator[bytes]:
             return [reader.get_sample_data(at) for at in range(reader.samples)]
 
     # Some shards are in memory at once; a few are enough to hide the way here.
-    for samples in ahead(read, range(len(source.index)), min(workers, 4)):
+    told = partial(source.access.on_shard, "shards read", len(source.index))
+    for samples in ahead(read, range(len(source.index)), min(workers, 4), told):
         yield from samples
 
 
@@ -210,7 +212,8 @@ def _shuffled(source: Place, seed: int, workers: int) -> Iterator[bytes]:
             bring(source, shard, folder)
             return index.reader(shard, folder, None, True)
 
-        readers = list(ahead(prepare, range(len(index)), workers))
+        told = partial(source.access.on_shard, "shards read", len(index))
+        readers = list(ahead(prepare, range(len(index)), workers, told))
         recent: OrderedDict[int, Reader] = OrderedDict()
         stack.callback(lambda: _close(recent, 0))
         order = np.random.default_rng(seed).permutation(index.num_samples)

@@ -19,6 +19,7 @@ from streaming.format.info import FileInfo
 from streaming.format.mapping import OpenFile
 from streaming.format.opening import read_offsets
 from streaming.format.reader import Reader
+from streaming.storage import NotFound
 
 __all__ = ["bring", "check_here", "is_here", "opened", "read_samples"]
 
@@ -71,10 +72,10 @@ def bring(place: Place, shard: int, folder: str) -> None:
     """
     algo = place.index.config(shard)["compression"]
     for raw, zipped in place.index.files(shard):
-        if zipped is None or not place.store.exists(zipped.basename):
+        packed = None if zipped is None else _fetch_zip(place, zipped, folder)
+        if zipped is None or packed is None:
             fetch(place.store, raw, folder, place.access)
             continue
-        packed = fetch(place.store, zipped, folder, place.access)
         path = os.path.join(folder, *raw.basename.split("/"))
         os.makedirs(os.path.dirname(path), exist_ok=True)
         try:
@@ -88,6 +89,14 @@ def bring(place: Place, shard: int, folder: str) -> None:
                 f"{place.store.url_of(zipped.basename)} becomes {size} bytes where the index says "
                 f"{raw.bytes}"
             )
+
+
+def _fetch_zip(place: Place, zipped: FileInfo, folder: str) -> str | None:
+    """Bring a compressed file into a folder; None where there is none, as in a cache."""
+    try:
+        return fetch(place.store, zipped, folder, place.access)
+    except NotFound:
+        return None
 
 
 @contextmanager

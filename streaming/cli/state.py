@@ -150,10 +150,15 @@ def _judge(where: str, values: dict[str, Any]) -> DatasetState:
 
 
 def _plain(value: Any) -> Any:
-    plain = isinstance(value, (bool, int, float, str, list, dict)) or value is None
-    if not plain and getattr(value, "numel", lambda: 0)() == 1:
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, Mapping):
+        return {str(name): _plain(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    if getattr(value, "numel", lambda: 0)() == 1:
         return value.item()
-    return value if plain else _what(value)
+    return _what(value)
 
 
 def _what(value: Any) -> str:

@@ -72,7 +72,7 @@ def show(result: Any, out: Console) -> None:
 
 @show.register
 def _(result: Info, out: Console) -> None:
-    saved = result.stored_bytes and result.raw_bytes / result.stored_bytes
+    saved = result.raw_bytes / result.stored_bytes if result.stored_bytes else 1.0
     out.print(
         _facts(
             [

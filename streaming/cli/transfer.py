@@ -142,13 +142,19 @@ def fetch(store: Store, info: FileInfo, folder: str, access: Access) -> str:
     return str(path)
 
 
-def ahead(fn: Callable[[T], R], items: Iterable[T], workers: int) -> Iterator[R]:
+def ahead(
+    fn: Callable[[T], R],
+    items: Iterable[T],
+    workers: int,
+    on_done: Callable[[], None] = lambda: None,
+) -> Iterator[R]:
     """Call a function on items in threads; its results come in the items' order.
 
     Args:
         fn: The function.
         items: The items; no more than twice `workers` of them are under way or done and waiting.
         workers: How many threads.
+        on_done: Called for each item, in the threads, when its result is there.
 
     Example:
         >>> list(ahead(lambda n: n * n, range(5), workers=2))
@@ -156,11 +162,17 @@ def ahead(fn: Callable[[T], R], items: Iterable[T], workers: int) -> Iterator[R]
     """
     if workers < 1:
         raise ValueError(f"workers is {workers}: give 1 or more")
+
+    def work(item: T) -> R:
+        result = fn(item)
+        on_done()
+        return result
+
     waiting: deque[Future[R]] = deque()
     pool = ThreadPoolExecutor(workers, thread_name_prefix="shardstream")
     try:
         for item in items:
-            waiting.append(pool.submit(fn, item))
+            waiting.append(pool.submit(work, item))
             if len(waiting) >= 2 * workers:
                 yield waiting.popleft().result()
         while waiting:

@@ -178,7 +178,9 @@ def check_place(
         share = 0.0
         notes.append(f"No sample was decoded: {exc}")
     check = partial(_check_shard, place, share, seed, present_only)
-    found = list(ahead(check, range(len(place.index)), workers or default_workers()))
+    total = len(place.index)
+    told = partial(place.access.on_shard, "shards verified", total)
+    found = list(ahead(check, range(total), workers or default_workers(), told))
     problems = [*_names_twice(place.index), *(p for one in found for p in one.problems)]
     unhashed = sum(one.unhashed for one in found)
     if unhashed:
@@ -188,7 +190,7 @@ def check_place(
         )
     return Verified(
         url=place.url,
-        shards=len(place.index),
+        shards=total,
         samples=place.index.num_samples,
         files=sum(one.files for one in found),
         bytes=sum(one.bytes for one in found),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -72,6 +74,25 @@ def test_options_of_a_store(cli: Cli, bucket: Bucket, monkeypatch: pytest.Monkey
     assert (
         "did you mean 'endpoint_url'" in cli("info", bucket.url, "-o", "endpoint=x", status=2).err
     )
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pseudo-terminals are of Unix")
+def test_progress_is_shown_on_a_terminal(tmp_path: Path) -> None:
+    data = write_numbers(tmp_path / "data", 50)
+    ours, theirs = os.openpty()
+    try:
+        command = [sys.executable, "-m", "streaming.cli", "verify", str(data), "--json"]
+        environment = {**os.environ, "TERM": "xterm", "COLUMNS": "100"}
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, stderr=theirs, check=True, env=environment
+        )
+        shown = os.read(ours, 1 << 16).decode()
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert "shards verified" in shown
+    assert "5/5" in shown
+    assert json.loads(done.stdout)["ok"]
 
 
 def test_without_the_extra_the_error_says_what_to_install() -> None:

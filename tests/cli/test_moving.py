@@ -190,6 +190,19 @@ def test_what_can_be_resharded_can_be_streamed(cli: Cli, source: Path, tmp_path:
     assert sorted(sample["id"] for sample in dataset) == list(range(45))
 
 
+def test_reshard_of_a_cache_that_keeps_compressed_shards_raw(
+    cli: Cli, bucket: Bucket, source: Path, tmp_path: Path
+) -> None:
+    dataset = StreamingDataset(remote=str(source), local=str(tmp_path / "cache"), batch_size=1)
+    assert len(list(dataset)) == 45
+    assert "cache of a compressed" in cli("cp", tmp_path / "cache", tmp_path / "x", status=2).err
+    cli("reshard", tmp_path / "cache", tmp_path / "out")
+    assert files(tmp_path / "out") == files(source)
+    for path in (tmp_path / "cache").iterdir():
+        bucket.put(path.name, path.read_bytes())
+    assert cli("diff", bucket.url, source, "--json").json["ok"]
+
+
 # diff
 
 
