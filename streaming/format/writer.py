@@ -11,6 +11,7 @@ import json
 import logging
 import os
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -28,6 +29,7 @@ from streaming.format.writer_checks import (
     check_hashes,
     check_size_limit,
 )
+from streaming.format.writer_columns import column_values
 
 __all__ = ["JointWriter", "SplitWriter", "WriteError", "Writer"]
 
@@ -142,6 +144,9 @@ class Writer(ABC):
         self.remote = self._destination.remote
         self._reset_cache()
 
+    _encoding = 0
+    """Which sample of a batch is being encoded."""
+
     # What a subclass defines.
 
     @abstractmethod
@@ -190,7 +195,53 @@ class Writer(ABC):
         """
         if self._finished or self._pipeline.error is not None:
             self._refuse()
-        data = self.encode_sample(sample)
+        self._append(self.encode_sample(sample))
+
+    def write_batch(self, columns: Any) -> None:
+        """Add samples that are given as columns; what is written is what :meth:`write` writes.
+
+        Args:
+            columns: Column name to values, for exactly the data set's columns and of one length:
+                NumPy arrays or torch tensors whose first axis counts the samples, Arrow arrays, or
+                lists. An Arrow table or record batch is one as well.
+
+        Raises:
+            FormatError: If a sample can't be written; the message names column and sample. None of
+                the batch has been written then, and the writer may go on.
+            WriteError: If an earlier shard could not be written or uploaded.
+            ValueError: If the writer has been finished.
+
+        Example:
+            >>> import tempfile
+            >>> import numpy as np
+            >>> from streaming import LocalDataset, MDSWriter
+            >>> folder = tempfile.mkdtemp()
+            >>> with MDSWriter(columns={"id": "int64", "text": "str"}, out=folder) as writer:
+            ...     writer.write_batch({"id": np.arange(3), "text": ["a", "b", "c"]})
+            >>> LocalDataset(folder)[2]["text"]
+            'c'
+        """
+        if self._finished or self._pipeline.error is not None:
+            self._refuse()
+        values, count = column_values(columns)
+        samples = self._encode_batch(values, count)
+        self._check_alone(max(map(len, samples), default=0))
+        for data in samples:
+            self._append(data)
+
+    def _encode_batch(self, columns: Mapping[str, Any], count: int) -> list[bytes]:
+        """Encode samples given as columns, each on its own."""
+        samples = []
+        try:
+            for at in range(count):
+                self._encoding = at
+                sample = {name: values[at] for name, values in columns.items()}
+                samples.append(self.encode_sample(sample))
+        finally:
+            self._encoding = 0
+        return samples
+
+    def _append(self, data: bytes) -> None:
         size = self.new_shard_size + len(data) + self.extra_bytes_per_sample
         if size > self._limit:
             self._check_alone(len(data))
@@ -265,7 +316,7 @@ class Writer(ABC):
     @property
     def _next_sample(self) -> int:
         """The number of the sample that would be written next, counted from 0."""
-        return self._written + len(self.new_samples)
+        return self._written + len(self.new_samples) + self._encoding
 
     @property
     def _unlisted_bytes(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -33,6 +33,7 @@ from streaming.format.errors import EncodeError
 from streaming.format.layout import header, offset_table
 from streaming.format.writer import JointWriter
 from streaming.format.writer_checks import check_columns, explain_columns, located
+from streaming.format.writer_columns import encode_columns
 
 __all__ = ["MDSWriter"]
 
@@ -102,6 +103,8 @@ class MDSWriter(JointWriter):
                 self.column_names, self.column_encodings, coders, strict=True
             )
         ]
+        plain = (*_INTEGERS, *_FLOATS, NDArray)
+        self._layouts = [coder.layout if type(coder) in plain else None for coder in coders]
         self._variable = [i for i, size in enumerate(self.column_sizes) if size is None]
         self._pack_sizes = struct.Struct(f"<{len(self._variable)}I").pack
         super().__init__(
@@ -149,6 +152,17 @@ class MDSWriter(JointWriter):
         except Exception:
             # Whatever it was, done again with care, it says where and why; or it succeeds.
             return self._encode_with_care(sample)
+
+    def _encode_batch(self, columns: Mapping[str, Any], count: int) -> list[bytes]:
+        if type(self).encode_sample is not MDSWriter.encode_sample:
+            return super()._encode_batch(columns, count)
+        try:
+            if columns.keys() != self.columns.keys():
+                raise ValueError
+            return encode_columns(columns, self._steps, self._layouts, self._variable, count)
+        except Exception:
+            # As in `encode_sample`: done again by sample, it says where and why, or succeeds.
+            return super()._encode_batch(columns, count)
 
     def encode_joint_shard(self) -> bytes:
         """Put the samples at hand together.
