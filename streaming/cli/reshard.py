@@ -117,7 +117,7 @@ def reshard(
         first,
         out=out,
         compression=before,
-        hashes=first["hashes"] if hashes is None else list(hashes),
+        hashes=first["hashes"] if hashes is None else sorted(set(hashes)),
         size_limit=first["size_limit"] if size_limit is None else size_limit,
         exist_ok=force,
         storage_options=None if is_local(out) or out_access is None else dict(out_access.options),

@@ -111,7 +111,7 @@ def test_merge_of_nothing(cli: Cli, tmp_path: Path) -> None:
 
 def test_reshard(cli: Cli, source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    options = ("--size-limit", "2kb", "--compression", "none", "--hash", "md5", "--hash", "xxh64")
+    options = ("--size-limit", "2kb", "--compression", "none", "--hash", "xxh64", "--hash", "md5")
     done = cli("reshard", source, out, *options, "--json").json
     assert done["samples"] == 45
     assert done["shards"] == len(list(out.glob("shard.*.mds")))

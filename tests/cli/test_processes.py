@@ -92,8 +92,7 @@ def cat(where: Where, tmp_path: Path) -> None:
 def verify(where: Where, tmp_path: Path) -> None:
     found = where.run("verify", where.data, "--decode", "all", "--json").json
     assert (found["ok"], found["decoded"]) == (True, SAMPLES)
-    copy = tmp_path / "copy"
-    where.run("cp", where.data, copy)
+    copy = write_numbers(tmp_path / "copy", SAMPLES, hashes=["sha1"])
     (copy / "shard.00002.mds").write_bytes(b"damaged")
     broken = where.new()
     for path in copy.iterdir():
@@ -102,8 +101,7 @@ def verify(where: Where, tmp_path: Path) -> None:
 
 
 def repair(where: Where, tmp_path: Path) -> None:
-    copy = tmp_path / "copy"
-    where.run("cp", where.data, copy)
+    copy = write_numbers(tmp_path / "copy", SAMPLES, hashes=["sha1"])
     whole = (copy / "shard.00001.mds").read_bytes()
     (copy / "shard.00001.mds").write_bytes(whole[:-1])
     (copy / "shard.00002.mds").unlink()
