@@ -54,7 +54,7 @@ class StreamingDataLoader(DataLoader[Any]):
         self.num_samples_yielded = 0
         self._ranks = 1
         self._passes = False  # whether the next iteration is the end of a finished epoch
-        self._batches: _Batches | None = None
+        self._tally: _Tally | None = None
         self._columns: DataLoader[Any] | None = None
 
     def _get_iterator(self) -> Any:
@@ -65,11 +65,11 @@ class StreamingDataLoader(DataLoader[Any]):
         """
         return _Batches(self)
 
-    def _begin(self, batches: "_Batches", start: Callable[[], Any]) -> Any:
+    def _begin(self, tally: "_Tally", start: Callable[[], Any]) -> Any:
         """Begin an iteration: what ``start`` starts takes part in it."""
         dataset = self.dataset
         self.num_samples_yielded = 0
-        self._batches = batches
+        self._tally = tally
         if not isinstance(dataset, StreamingDataset):
             return start()
         if self._passes:
@@ -118,6 +118,11 @@ class StreamingDataLoader(DataLoader[Any]):
             return self.dataset.count_batches(self.num_workers, self.batch_size, self.drop_last)
         return super().__len__()
 
+    def set_epoch(self, epoch: int) -> None:
+        """For training libraries that count epochs; see :meth:`StreamingDataset.set_epoch`."""
+        if isinstance(self.dataset, StreamingDataset):
+            self.dataset.set_epoch(epoch)
+
     def state_dict(self) -> dict[str, Any] | None:
         """Where this loader is: which samples its rank, and with it every other, has handed out.
 
@@ -128,7 +133,7 @@ class StreamingDataLoader(DataLoader[Any]):
         if not isinstance(dataset, StreamingDataset):
             return None
         state = dataset.state_dict(self.num_samples_yielded * self._ranks, from_beginning=False)
-        if self._batches is not None and self._batches.are_all():
+        if self._tally is not None and self._tally.is_all(self):
             # What `drop_last` or the batching method left out belongs to the finished epoch.
             state["sample_in_epoch"] = max(state["sample_in_epoch"], dataset.epoch_size)
         return state
@@ -145,7 +150,7 @@ class StreamingDataLoader(DataLoader[Any]):
         """
         if isinstance(self.dataset, StreamingDataset):
             self.num_samples_yielded = 0
-            self._batches = None  # what an iterator still hands out is not counted any more
+            self._tally = None  # what an iterator still hands out is not counted any more
             # A subclass of the dataset may know nothing of `strict`.
             options = {} if strict else {"strict": False}
             self.dataset.load_state_dict(obj, **options)
@@ -153,27 +158,46 @@ class StreamingDataLoader(DataLoader[Any]):
             self._passes = finished and loads_for_lightning()
 
 
+class _Tally:
+    """How many batches an iteration has handed out, which its loader and it both know.
+
+    They don't both know each other: datasets would then wait for Python's garbage collector, with
+    all that they have open.
+    """
+
+    def __init__(self) -> None:
+        self.handed_out = 0
+        self.expected: int | None = None
+        self.ended = False
+
+    def is_all(self, loader: StreamingDataLoader) -> bool:
+        """Whether no batch of the epoch is left."""
+        if self.ended:
+            return True
+        if self.expected is None:
+            dataset = cast(StreamingDataset, loader.dataset)
+            self.expected = dataset.count_batches(
+                loader.num_workers, loader.batch_size, loader.drop_last, remaining=True
+            )
+        return self.handed_out >= self.expected
+
+
 class _Batches:
     """One iteration of a loader, or one after another of persistent workers; counts for it."""
 
     def __init__(self, loader: StreamingDataLoader) -> None:
         self._loader = loader
-        self._begin_empty()
+        self._tally = _Tally()
         self._source = loader._by_column() if loader._goes_by_column() else loader
-        self._inner = loader._begin(self, partial(loader._start, self._source))
-
-    def _begin_empty(self) -> None:
-        self._handed_out = 0
-        self._expected: int | None = None
-        self._ended = False
+        self._inner = loader._begin(self._tally, partial(loader._start, self._source))
 
     def _reset(self, loader: StreamingDataLoader) -> None:
         """Called by torch to begin the next iteration of the same workers."""
-        self._begin_empty()
+        self._tally = _Tally()
         if hasattr(self._inner, "_reset"):
-            loader._begin(self, partial(self._inner._reset, self._source))
+            loader._begin(self._tally, partial(self._inner._reset, self._source))
         else:
-            self._inner = loader._begin(self, partial(loader._start, self._source))
+            self._inner = loader._begin(self._tally, partial(loader._start, self._source))
 
     def __iter__(self) -> "_Batches":
         return self
@@ -182,27 +206,15 @@ class _Batches:
         try:
             batch = next(self._inner)
         except StopIteration:
-            self._ended = True
+            self._tally.ended = True
             raise
-        if self._loader._batches is self:
-            self._handed_out += 1
+        if self._loader._tally is self._tally:
+            self._tally.handed_out += 1
             self._loader.num_samples_yielded += batch.samples
         return batch.batch
 
     def __len__(self) -> int:
         return len(self._loader)
-
-    def are_all(self) -> bool:
-        """Whether no batch of the epoch is left."""
-        if self._ended:
-            return True
-        if self._expected is None:
-            loader = self._loader
-            dataset = cast(StreamingDataset, loader.dataset)
-            self._expected = dataset.count_batches(
-                loader.num_workers, loader.batch_size, loader.drop_last, remaining=True
-            )
-        return self._handed_out >= self._expected
 
     def __getattr__(self, name: str) -> Any:
         if name == "_inner":
