@@ -116,3 +116,10 @@ def test_a_reader_that_stops_reading_is_no_error(tmp_path: Path) -> None:
     )
     assert done.stdout.startswith('{"id": 0')
     assert done.stderr == ""
+
+
+def test_help_imports_neither_torch_nor_clients() -> None:
+    from tests.test_import import HEAVY, imported_by
+
+    new = imported_by("import streaming.cli.commands") - imported_by("import typer")
+    assert not new & {*HEAVY, "torch"}
