@@ -21,7 +21,7 @@ MAX_BATCHES = 64
 """How many batches are gathered at once."""
 
 SLOW_S = 0.05
-"""A batch that takes longer than this had to wait for something, or its consumer is the slow one."""
+"""A batch that takes longer has waited for something, or its consumer is the slower one."""
 
 Column = NDArray[Any] | list[Any]
 
