@@ -9,7 +9,7 @@ ARGS ?=
 # One process a core, as many as the machine has.
 PYTEST := $(BIN)/python -m pytest -n auto
 
-.PHONY: help demo test test-all lint format bench bench-hot docs system clean
+.PHONY: help demo test test-all lint format bench bench-hot bench-scale bench-shuffle docs system clean
 help:
 	@echo "make demo      write, stream, train, interrupt and resume on real data (ARGS=--s3: through S3)"
 	@echo "make test      environment, lint, types and the suite"
@@ -17,6 +17,7 @@ help:
 	@echo "make lint      ruff and mypy;  make format  mends what ruff can"
 	@echo "make bench     benchmarks;     make docs    the site"
 	@echo "make bench-hot reading from disk, beside other libraries"
+	@echo "make bench-scale opening and planning at scale;  make bench-shuffle  how well shuffles mix"
 	@echo "make system    what only the system's package manager has (as root)"
 
 $(READY): pyproject.toml constraints.txt
@@ -59,6 +60,12 @@ test-all: $(READY) $(SERVERS) $(ALIPAN)
 # Other libraries are installed into environments of their own, in benchmarks/.environments.
 bench-hot: $(READY)
 	$(BIN)/python benchmarks/hot.py $(ARGS)
+
+bench-scale: $(READY)
+	$(BIN)/python benchmarks/scale.py $(ARGS)
+
+bench-shuffle: $(READY)
+	$(BIN)/python benchmarks/shuffle_quality.py --shards 2000 --epochs 6 $(ARGS)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/import_time.py $(ARGS)

@@ -124,6 +124,26 @@ def test_streams_that_are_alike_come_in_different_orders() -> None:
     assert ((one + 100) == other).sum() < 10
 
 
+def mixing(algo: str, block: int) -> tuple[float, float]:
+    """The mean number of shards at hand, and that of distinct shards in windows of 512 samples."""
+    need, distinct = [], []
+    for epoch in range(3):
+        order = get_shuffle(algo, np.full(800, 200), 1, 5, epoch, block) // 200
+        by_shard = np.argsort(order, kind="stable").reshape(800, -1)
+        need.append((by_shard[:, -1] - by_shard[:, 0] + 1).sum() / len(order))
+        windows = np.sort(order[20_000:-20_000].reshape(-1, 500), axis=1)
+        distinct.append(1 + (np.diff(windows, axis=1) != 0).sum(axis=1).mean())
+    return float(np.mean(need)), float(np.mean(distinct))
+
+
+def test_it_mixes_as_well_as_py1br_with_the_same_cache() -> None:
+    need, distinct = mixing("py1br", 20_000)
+    ours, found = mixing("blockwise", 20_000)
+    ours, found = mixing("blockwise", round(20_000 * need / ours))
+    assert abs(ours / need - 1) < 0.02
+    assert found > 0.99 * distinct
+
+
 def downloads(order: Any, shard_size: int, parts: int) -> Any:
     """How many shards come in each part of an order."""
     _, first = np.unique(order // shard_size, return_index=True)

@@ -182,7 +182,14 @@ def shards_at_hand(order: Any, shard_size: int) -> int:
 
 @pytest.mark.parametrize(
     ("algo", "most"),
-    [("py1s", 1), ("py2s", 1), ("py1e", 1.25 * 20 + 1), ("py1br", 2.5 * 20 + 2), ("naive", 400)],
+    [
+        ("py1s", 1),
+        ("py2s", 1),
+        ("py1e", 1.25 * 20 + 1),
+        ("py1br", 2.5 * 20 + 2),
+        ("blockwise", 20 + 2),
+        ("naive", 400),
+    ],
 )
 def test_cache_need_is_what_the_docs_say(algo: str, most: float) -> None:
     """Of shards of 100 samples, a block of 2000 takes 20."""
