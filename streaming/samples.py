@@ -1,0 +1,151 @@
+"""The samples of a dataset's streams by their numbers, wherever their shards are."""
+
+from collections.abc import Iterator
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streaming.cache import MissingShardError, ShardCache
+from streaming.format.array import Array
+from streaming.format.reader import Reader
+from streaming.format.shards import ShardList
+from streaming.opening import open_stream
+from streaming.order.spanner import Spanner
+from streaming.stats import Counters
+from streaming.stream import Stream
+from streaming.validation import check_limit
+
+
+class StreamedSamples(Array):
+    """What a ``StreamingDataset`` is before anything is dealt out: shards and samples by number."""
+
+    streams: list[Stream]
+    cache_limit: int | None
+    allow_unsafe_types: bool
+    _cache: ShardCache
+    _counters: Counters
+
+    def _open_streams(self) -> None:
+        Stream.validate_weights(self.streams)
+        self._directories = [
+            open_stream(stream, self.allow_unsafe_types) for stream in self.streams
+        ]
+        indexes = [directory.index for directory in self._directories]
+        self.shards = ShardList(
+            [(directory.index, directory.path) for directory in self._directories],
+            self.allow_unsafe_types,
+        )
+        self.num_streams = len(self.streams)
+        self.shards_per_stream = np.array([len(index) for index in indexes], np.int64)
+        self.samples_per_stream = np.array([index.num_samples for index in indexes], np.int64)
+        self.samples_per_shard = np.concatenate([index.samples for index in indexes])
+        self.shard_offset_per_stream = _starts(self.shards_per_stream)
+        self.sample_offset_per_stream = _starts(self.samples_per_stream)
+        self.sample_offset_per_shard = _starts(self.samples_per_shard)
+        self.stream_per_shard = np.repeat(
+            np.arange(self.num_streams, dtype=np.int64), self.shards_per_stream
+        )
+        self.num_shards = int(self.shards_per_stream.sum())
+        self.num_samples = int(self.samples_per_stream.sum())
+        if not self.num_samples:
+            raise ValueError(
+                f"There are no samples in {', '.join(str(s.path) for s in self.streams)}."
+            )
+        self.spanner = Spanner(self.samples_per_shard)
+        check_limit(self.cache_limit, self._directories)
+
+    @property
+    def size(self) -> int:
+        """How many samples the streams hold, each counted once."""
+        return self.num_samples
+
+    def get_item(self, sample_id: int, retry: int = 7) -> Any:
+        """One sample by its number; its shard is fetched if it is not here.
+
+        Args:
+            sample_id: From 0 to ``size - 1``.
+            retry: How often to fetch the shard again, if others evict it while this thread is
+                about to read it.
+
+        Raises:
+            StoreError: If the shard can't be fetched.
+            CorruptShardError: If it is damaged.
+        """
+        shard, at = self.spanner[sample_id]
+        while True:
+            try:
+                return self._cache.reader(shard).sample(at)
+            except MissingShardError:
+                raise
+            except FileNotFoundError:
+                # Another thread of ours closed it and somebody evicted it, in between.
+                if not retry or not self._cache.forget(shard):
+                    raise
+                retry -= 1
+
+    def open_shards(
+        self, ids: NDArray[np.int64]
+    ) -> Iterator[tuple[NDArray[np.int64], Reader, NDArray[np.int64]]]:
+        """Open the shards of some samples, one after another.
+
+        Args:
+            ids: The samples' numbers.
+
+        Returns:
+            For each shard, where in ``ids`` its samples are, its reader, and their places in it.
+        """
+        shards, places = self.spanner.locate(ids)
+        order = np.argsort(shards, kind="stable")
+        bounds = np.flatnonzero(np.diff(shards[order])) + 1
+        for at in np.split(order, bounds):
+            yield at, self._cache.reader(int(shards[at[0]])), places[at]
+
+    def _sample_bytes(self) -> float:
+        """What a sample takes on average, in bytes."""
+        stored = sum(int(directory.index.raw_bytes.sum()) for directory in self._directories)
+        return stored / self.num_samples
+
+    @property
+    def cache_usage(self) -> int:
+        """What the fetched shards and their indexes take, in bytes."""
+        return self._cache.space.usage()
+
+    def prepare_shard(self, shard_id: int, blocking: bool = True) -> None:
+        """Fetch a shard if it is not here.
+
+        Args:
+            shard_id: The shard.
+            blocking: Whether to wait if another process is fetching it.
+        """
+        self._cache.prepare(shard_id, blocking)
+
+    def evict_shard(self, shard_id: int) -> None:
+        """Evict a shard, unless it is its user's original or being fetched."""
+        self._cache.evict(shard_id)
+
+    def evict_coldest_shard(self) -> None:
+        """Evict the shard that was unused longest."""
+        self._cache.evict_coldest()
+
+    def stats(self) -> dict[str, int | float]:
+        """What this rank and its workers have done since the start.
+
+        Returns:
+            ``samples``, ``bytes_fetched``, ``shards_fetched``, ``cache_hits`` (shards opened that
+            were here), ``evictions``, ``retries`` of downloads, and ``wait_s``, the seconds that
+            iterations waited for shards.
+        """
+        return self._counters.totals()
+
+    def on_exception(self, future: "Future[Any]") -> None:
+        """Raise what a future failed with; kept for code that passes it as a callback."""
+        error = future.exception()
+        if error is not None:
+            raise error
+
+
+def _starts(sizes: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where each of some consecutive parts begins."""
+    return np.cumsum(sizes) - sizes
