@@ -115,7 +115,8 @@ end()
 
 def run(program: str, python: str = sys.executable, **given: Any) -> dict[str, float] | None:
     command = [python, "-W", "ignore", "-c", program, json.dumps(given)]
-    done = subprocess.run(command, capture_output=True, text=True)
+    # Elsewhere than here, where mosaicml-streaming's name would mean this library.
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tempfile.gettempdir())
     if done.returncode:
         print(done.stderr[-500:], file=sys.stderr)
         return None

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import chain
+from itertools import chain, count
+from operator import eq
 from typing import Any
 
 import numpy as np
@@ -63,9 +64,8 @@ class Names:
         if not names or names[0] is None:
             return False
         prefix, number, width, suffix = run = _split(names[0])
-        if not width or any(
-            name != f"{prefix}{at:0{width}d}{suffix}" for at, name in enumerate(names, number)
-        ):
+        pattern = f"{prefix.replace('%', '%%')}%0{width}d{suffix.replace('%', '%%')}"
+        if not width or not all(map(eq, names, map(pattern.__mod__, count(number)))):
             return False
         self._starts, self._runs = [0], [run]
         return True

@@ -10,7 +10,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -100,6 +100,8 @@ class _Pattern:
     """The regular expression."""
     literal: int
     """Bytes of a match that are in no gap."""
+    ends: tuple[bytes, bytes]
+    """What precedes the first gap, and what follows the last one."""
     places: list[Place]
     """Where the values of the gaps stand."""
     schema: dict[str, Any]
@@ -108,6 +110,7 @@ class _Pattern:
     def of(cls, first: bytes) -> _Pattern | None:
         """Make the pattern of a shard's JSON; None if its gaps can't be told."""
         parts, marked = b"", b""
+        start = first
         marks: list[Any] = []
         at = literal = 0
         for match in _GAPS.finditer(first):
@@ -117,6 +120,7 @@ class _Pattern:
             gap = _NUMBER if match[1] else _NAME if match[3] else b"([0-9a-f]{%d})" % len(value)
             parts += re.escape(before) + gap
             marked += before + str(mark).encode()
+            start = start if marks else before
             marks.append(mark)
             literal += len(before)
             at = match.end()
@@ -130,7 +134,8 @@ class _Pattern:
         if sorted(places) != sorted(_places_of(shard)):
             return None
         schema = {key: shard[key] for key in shard if key != "samples" and key not in _SLOTS}
-        return cls(first, parts, literal + len(first) - at, places, schema)
+        literal += len(first) - at
+        return cls(first, parts, literal, (start, first[at:]), places, schema)
 
     def match_all(self, data: bytes, start: int, end: int) -> dict[Place, list[Any]] | None:
         """The values at each place, in batches; None if anything else stands in the text."""
@@ -142,11 +147,23 @@ class _Pattern:
             return None
         columns: list[list[Any]] = [[] for _ in self.places]
         self._add(columns, [first.groups()])
-        matches = re.compile(re.escape(between) + self.parts).finditer(data, after, end)
-        while rows := [match.groups() for match in islice(matches, _BATCH)]:
+        following = re.compile(re.escape(between) + self.parts)
+        while after < end:
+            stop = self._stop(data, after, end, between)
+            rows = following.findall(data, after, stop)
+            if not rows:
+                return None
             after += len(rows) * (len(between) + self.literal) + self._add(columns, rows)
-        # Matches that add up to the whole text leave nothing between them.
-        return dict(zip(self.places, columns, strict=True)) if after == end else None
+            # Matches that add up to the whole text leave nothing between them.
+            if after != stop:
+                return None
+        return dict(zip(self.places, columns, strict=True))
+
+    def _stop(self, data: bytes, start: int, end: int, between: bytes) -> int:
+        """Where a shard ends, some thousand shards from `start` on."""
+        joint = self.ends[1] + between + self.ends[0]
+        found = data.find(joint, start + _BATCH * len(self.first), end)
+        return end if found < 0 else found + len(self.ends[1])
 
     def _add(self, columns: list[list[Any]], rows: Sequence[tuple[bytes, ...]]) -> int:
         """Add rows to the columns; return the bytes that they take."""

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from streaming.format import regular
 from streaming.format.errors import FormatError
 from streaming.format.index import Index
 from streaming.format.regular import read_regular
@@ -95,6 +96,16 @@ def test_it_is_the_same(
     found = Index.parse(data, "index.json")
     check_same(found, Index._parse_any(data, "index.json"))
     check_same(pickle.loads(pickle.dumps(found)), found)
+
+
+@pytest.mark.parametrize("how", STYLES)
+def test_it_is_read_in_batches(how: dict[str, Any], monkeypatch: Any) -> None:
+    monkeypatch.setattr(regular, "_BATCH", 3)
+    shards = [shard_of(at) for at in range(100)]
+    check_same_outcome(text_of(shards, **how))
+    assert read_regular(text_of(shards, **how)) is not None
+    shards[60]["samples"] = "one"
+    assert read_regular(text_of(shards, **how)) is None
 
 
 def put(*path: Any) -> Callable[[Any], None]:
