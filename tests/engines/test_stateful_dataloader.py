@@ -47,7 +47,7 @@ def test_the_exact_next_batch(local: str, options: dict[str, Any]) -> None:
     expected = [ids(whole) for _ in range(3)]
     loader = make(local, options)
     resumed = loader
-    for stop in (0, 1, 5, 12, 13):
+    for stop in (0, 5, 13):
         seen = some(iter(loader), stop)
         state = copy.deepcopy(loader.state_dict())
         for resumed in (make(local, options), loader):
