@@ -11,6 +11,10 @@ import functools
 import http.server
 import logging
 import multiprocessing
+import multiprocessing.popen_fork
+import multiprocessing.queues
+import multiprocessing.resource_sharer
+import multiprocessing.synchronize
 import os
 import threading
 import time
@@ -28,6 +32,7 @@ from tests.servers.proxy import FaultProxy
 LIMIT_S = 60.0
 """How long a test waits for something that should come soon."""
 
+# What a loader imports when it begins is imported here, for users who may not read where it lies.
 context = multiprocessing.get_context("forkserver")
 context.set_forkserver_preload([__name__])
 
@@ -76,6 +81,8 @@ def _run(job: Job, pipe: Any) -> None:
         os.setgroups([])
         os.setgid(job.user)
         os.setuid(job.user)
+        # The parent's, for sockets; another user can't go in there.
+        multiprocessing.current_process()._config["tempdir"] = None  # type: ignore[attr-defined]
     if job.log is not None:
         os.dup2(os.open(job.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
         logging.basicConfig(level=logging.INFO, force=True)
