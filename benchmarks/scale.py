@@ -4,7 +4,8 @@
 
 The indexes are made up, of shards of 1,000 samples; there are no shards. "First" is with nothing
 kept from before, "again" a process that comes after it. Peak memory is what a process takes above
-its imports; what it maps and others share is in it. ``--beside`` measures mosaicml-streaming in an
+its imports; what it maps and others share is in it. Beside the time that passed there is the CPU's,
+which others that use the machine don't prolong. ``--beside`` measures mosaicml-streaming in an
 interpreter that has it, ``--million`` opens a million shards, ``--large`` plans 100 million samples
 by every shuffle.
 """
@@ -31,8 +32,10 @@ import streaming
 from streaming import Stream, StreamingDataset
 given = json.loads(sys.argv[1])
 found, began = {}, peak("VmRSS")
+def now():
+    return time.perf_counter(), time.process_time()
 def note(name, start):
-    found[name] = time.perf_counter() - start
+    found[name + "_s"], found[name + "_cpu_s"] = (b - a for a, b in zip(start, now()))
 def end():
     found["peak_mb"] = peak() - began
     print(json.dumps(found))
@@ -41,16 +44,16 @@ def end():
 OPEN = (
     COMMON
     + """
-start = time.perf_counter()
+start = now()
 streams = [Stream(remote=folder, local=folder + "-local") for folder in given["folders"]]
 dataset = StreamingDataset(streams=streams, batch_size=1024, shuffle=True,
                            shuffle_algo=given["algo"])
-note("open_s", start)
+note("open", start)
 if given["plan"]:
     from streaming.planning import plan
     world = dataset._world()
     plan(dataset._settle(world), world).ids(0, 0, 0, 0, 64)
-    note("open_and_plan_s", start)
+    note("open_and_plan", start)
 end()
 """
 )
@@ -70,25 +73,25 @@ params = OrderParams((stream,), shards * size, 32, nodes, shuffle=True, shuffle_
                      shuffle_block_size=block)
 world = World(nodes, 8, 8, 0)
 began = peak("VmRSS")
-start = time.perf_counter()
+start = now()
 epoch = plan(params, world)
 epoch.ids(0, 0, 0, 0, 64)
-note("first_s", start)
+note("first", start)
 used = shards * size * 9 // 10 // (nodes * 256) * (nodes * 256)
-start = time.perf_counter()
+start = now()
 plan(params, world, 0, used).ids(0, 0, 0, 0, 64)
-note("at_90_s", start)
-start = time.perf_counter()
+note("at_90", start)
+start = now()
 count = 1 << 16
 for begin in range(0, count, 4096):
     epoch.ids(0, 0, 0, begin, begin + 4096)
-found["each_us"] = (time.perf_counter() - start) / min(count, epoch.count(0, 0, 0)) * 1e6
+found["each_us"] = (now()[1] - start[1]) / min(count, epoch.count(0, 0, 0)) * 1e6
 for thread in threading.enumerate():
     if thread.name == "streaming-next-plan":
         thread.join()
-start = time.perf_counter()
+start = now()
 plan(params, world, 1).ids(0, 0, 0, 0, 64)
-note("turnover_s", start)
+note("turnover", start)
 end()
 """
 )
@@ -96,18 +99,18 @@ end()
 BESIDE = (
     COMMON
     + """
-start = time.perf_counter()
+start = now()
 dataset = StreamingDataset(remote=given["folders"][0], local=given["folders"][0] + "-theirs",
                            batch_size=32, shuffle=True, shuffle_algo=given["algo"],
                            num_canonical_nodes=1)
-note("open_s", start)
+note("open", start)
 if given["plan"]:
     from streaming.base.batching import generate_work
     from streaming.base.world import World
-    start = time.perf_counter()
+    start = now()
     dataset.shuffle_block_size = 4_000_000
     generate_work("random", dataset, World(1, 8, 8, 0), 0, 0)
-    note("first_s", start)
+    note("first", start)
 end()
 """
 )
@@ -161,15 +164,14 @@ class Table:
     def add(self, what: str, found: dict[str, float] | None) -> None:
         row = {"what": what, **(found or {"failed": 1.0})}
         self.rows.append(row)
-        numbers = [
-            f"{name.removesuffix('_mb')} {value:,.0f} MB"
-            if name.endswith("_mb")
-            else f"{name.removesuffix('_us')} {value:.2f} us"
-            if name.endswith("_us")
-            else f"{name.removesuffix('_s')} {value:.3f} s"
-            for name, value in row.items()
-            if name != "what"
-        ]
+        numbers = []
+        for name, value in list(row.items())[1:]:
+            if name.endswith("_cpu_s"):
+                numbers[-1] += f" ({value:.3f})"
+            elif name.endswith("_s"):
+                numbers.append(f"{name[:-2]} {value:.3f}")
+            else:
+                numbers.append(f"{name[:-3]} {value:,.2f}")
         print(f"| {what} | {' | '.join(numbers)} |", flush=True)
 
 

@@ -114,6 +114,7 @@ def test_py1e_sorted_in_buckets(monkeypatch: pytest.MonkeyPatch, block: int, nod
     expected = reference_py1e(sizes.tolist(), nodes, 5, 1, block)
     assert np.array_equal(get_shuffle("py1e", sizes, nodes, 5, 1, block), expected)
     monkeypatch.setattr(py1e, "_CHUNK", 2000)
+    monkeypatch.setattr(py1e, "_MANY", 1)
     assert np.array_equal(get_shuffle("py1e", sizes, nodes, 5, 1, block), expected)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,10 @@ _CHUNK = 1 << 17
 """Samples whose moves are drawn before those that can't be overtaken any more are settled."""
 _BUCKET = 1 << 14
 """Width of the buckets that moved samples are sorted in: a sort in the CPU's cache."""
+_MANY = 1 << 20
+"""Samples of a node from which on threads are worth their start."""
+_PENDING = 64
+"""Buckets that wait to be sorted, at most."""
 
 Moved = tuple[NDArray[np.float64], NDArray[Any]]
 """Samples and where they moved to, in the order in which they stood before."""
@@ -86,17 +92,21 @@ def _move(
         buckets.add(places, samples[first:last])
         buckets.settle(last - reach if drawn < len(sizes) else np.inf)
         first = last
+    buckets.finish()
     return oversized
 
 
 class _Buckets:
     """Moved samples, sorted by their places a bucket at a time and written to where they came from.
 
-    Equal places keep the samples' order, so that the result is the same on every machine.
+    Equal places keep the samples' order, so that the result is the same on every machine. Of many
+    samples the buckets are sorted in threads of their own, while more samples are drawn.
     """
 
     def __init__(self, out: NDArray[Any]) -> None:
         self.out = out
+        self.threads = ThreadPoolExecutor(2) if len(out) >= _MANY else None
+        self.pending: deque[Future[None]] = deque()
         self.written = 0
         self.next_bucket = 0
         self.pieces: dict[int, list[Moved]] = {}
@@ -118,12 +128,31 @@ class _Buckets:
     def settle(self, limit: float) -> None:
         """Sort and write the buckets that end by `limit`, as nothing will fall below it."""
         while self.pieces and (self.next_bucket + 1) * _BUCKET <= limit:
-            for places, samples in _joined(self.pieces.pop(self.next_bucket, [])):
-                end = self.written + len(samples)
-                order = _argsort(places, self.next_bucket * _BUCKET)
-                self.out[self.written : end] = samples[order]
-                self.written = end
+            pieces = self.pieces.pop(self.next_bucket, [])
+            end = self.written + sum(len(samples) for _, samples in pieces)
+            # What stands here was thrown into buckets before, so that it may be overwritten.
+            begin, out = self.next_bucket * _BUCKET, self.out[self.written : end]
+            if self.threads is None:
+                _sort(pieces, begin, out)
+            else:
+                self.pending.append(self.threads.submit(_sort, pieces, begin, out))
+            if len(self.pending) > _PENDING:
+                self.pending.popleft().result()
+            self.written = end
             self.next_bucket += 1
+
+    def finish(self) -> None:
+        """Wait until all is written."""
+        if self.threads is not None:
+            for task in self.pending:
+                task.result()
+            self.threads.shutdown()
+
+
+def _sort(pieces: list[Moved], bucket_begin: int, out: NDArray[Any]) -> None:
+    """Write a bucket's samples by their places."""
+    for places, samples in _joined(pieces):
+        out[...] = samples[_argsort(places, bucket_begin)]
 
 
 def _joined(pieces: list[Moved]) -> list[Moved]:
