@@ -9,11 +9,12 @@ ARGS ?=
 # One process a core, as many as the machine has.
 PYTEST := $(BIN)/python -m pytest -n auto
 
-.PHONY: help demo test test-all lint format bench bench-hot bench-scale bench-shuffle docs system clean
+.PHONY: help demo test test-all soak lint format bench bench-hot bench-scale bench-shuffle docs system clean
 help:
 	@echo "make demo      write, stream, train, interrupt and resume on real data (ARGS=--s3: through S3)"
 	@echo "make test      environment, lint, types and the suite"
 	@echo "make test-all  what is long: servers, notebooks, many processes"
+	@echo "make soak      an hour of killing processes that share a cache"
 	@echo "make lint      ruff and mypy;  make format  mends what ruff can"
 	@echo "make bench     benchmarks;     make docs    the site"
 	@echo "make bench-hot reading from disk, beside other libraries"
@@ -69,6 +70,11 @@ bench-shuffle: $(READY)
 
 bench: $(READY)
 	$(BIN)/python benchmarks/import_time.py $(ARGS)
+
+# An hour of killing processes that share a cache.
+SOAK_S ?= 3600
+soak: $(READY)
+	SOAK_S=$(SOAK_S) $(BIN)/python -m pytest tests/chaos/test_chaos.py -m long $(ARGS)
 
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
