@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from functools import cache
 from types import FrameType
 
+from streaming.world import World
+
 log = logging.getLogger("streaming")
 
 _DEALERS = {
@@ -33,7 +35,8 @@ def dealt_out_elsewhere() -> bool:
         return False
     for frame, module in _callers():
         if module in _MODULES and (module, type(frame.f_locals.get("self")).__name__) in _DEALERS:
-            _advise(module, type(frame.f_locals["self"]).__name__)
+            if World.detect().num_ranks > 1:
+                _advise(module, type(frame.f_locals["self"]).__name__)
             return True
     return False
 
