@@ -74,10 +74,11 @@ class StreamingDataset(StreamedSamples, IterableDataset[Any]):
             it.
         batch_size: Samples in a device's batch. Give the ``DataLoader`` the same.
         shuffle: Whether to shuffle.
-        shuffle_algo: ``py1e``, ``py1br``, ``py1s``, ``py2s`` or ``naive``.
+        shuffle_algo: ``py1e``, ``py1br``, ``py1s``, ``py2s``, ``naive``, or, for any number of
+            samples, ``blockwise``.
         shuffle_seed: The seed of everything that is drawn.
-        shuffle_block_size: Samples within which ``py1e`` and ``py1br`` shuffle. None for
-            ``max(4_000_000 // num_canonical_nodes, 1 << 18)``.
+        shuffle_block_size: Samples within which ``py1e``, ``py1br`` and ``blockwise`` shuffle. None
+            for ``max(4_000_000 // num_canonical_nodes, 1 << 18)``.
         batching_method: How batches are mixed of streams: ``random``, ``stratified``,
             ``per_stream`` or ``device_per_stream``.
         allow_unsafe_types: Whether to read encodings that can run code when read, such as ``pkl``.

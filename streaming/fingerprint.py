@@ -57,7 +57,7 @@ class Fingerprints:
         made["shuffle"] = bool(dataset.shuffle)
         if dataset.shuffle:
             made["shuffle_algo"] = dataset.shuffle_algo
-            if dataset.shuffle_algo in ("py1e", "py1br"):
+            if dataset.shuffle_algo in ("py1e", "py1br", "blockwise"):
                 made["shuffle_block_size"] = block
         if dataset.batch_size is not None:
             made["global_batch_size"] = world.num_ranks * dataset.batch_size

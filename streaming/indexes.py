@@ -4,11 +4,13 @@ import hashlib
 import os
 import time
 from functools import partial
+from typing import BinaryIO
 
 import numpy as np
 
+from streaming.format.errors import FormatError
 from streaming.format.index import Index
-from streaming.keep import Arrays, Keep, user_keep
+from streaming.keep import Arrays, user_keep
 
 LARGE = 1 << 20
 """Bytes of an index file from which on its binary form is kept: about 3,000 shards, which take 20
@@ -48,9 +50,10 @@ def read_index(path: str) -> Index:
             arrays = keep.find(_KIND, alias["digest"].tobytes().hex())
             if arrays is not None:
                 return _index(arrays, path, alias["digest"].tobytes().hex())
-        data = file.read()
-    digest = _digest(data)
-    index = _parse(data, path, digest, keep)
+        digest = _digest_file(file)
+        index = _index(
+            keep.get(_KIND, digest, partial(_read_arrays, file, path, digest)), path, digest
+        )
     if time.time() - max(found.st_mtime, found.st_ctime) > _SETTLED_S:
         raw = np.frombuffer(bytes.fromhex(digest), np.uint8)
         keep.get(_ALIAS, identity, lambda: {"digest": raw})
@@ -71,16 +74,18 @@ def parse_index(data: bytes, source: str, path: str) -> Index:
     keep = user_keep() if len(data) >= LARGE else None
     if keep is None:
         return Index.parse(data, source)
-    index = _parse(data, source, _digest(data), keep)
-    index.reopen = _reopen, (path, _digest(data))
+    digest = _digest(data)
+    arrays = keep.get(_KIND, digest, lambda: Index.parse(data, source).to_arrays())
+    index = _index(arrays, source, digest)
+    index.reopen = _reopen, (path, digest)
     return index
 
 
-def _parse(data: bytes, source: str, digest: str, keep: Keep) -> Index:
-    return _index(keep.get(_KIND, digest, partial(_to_arrays, data, source)), source, digest)
-
-
-def _to_arrays(data: bytes, source: str) -> Arrays:
+def _read_arrays(file: BinaryIO, source: str, digest: str) -> Arrays:
+    file.seek(0)
+    data = file.read()
+    if _digest(data) != digest:
+        raise FormatError(f"{source}: it was changed while it was read")
     return Index.parse(data, source).to_arrays()
 
 
@@ -95,6 +100,13 @@ def _reopen(source: str, digest: str) -> Index:
     keep = user_keep()
     arrays = None if keep is None else keep.find(_KIND, digest)
     return read_index(source) if arrays is None else _index(arrays, source, digest)
+
+
+def _digest_file(file: BinaryIO) -> str:
+    hasher = hashlib.blake2b(digest_size=20)
+    while chunk := file.read(1 << 20):
+        hasher.update(chunk)
+    return hasher.hexdigest()
 
 
 def _digest(data: bytes) -> str:
