@@ -244,6 +244,7 @@ class StreamingDataset(StreamedSamples, IterableDataset[Any]):
         )
         self._counters.owner = self._progress.owner
         epoch = plan(params, world, iteration.epoch, iteration.sample_in_epoch)
+        self._counters.begin(iteration, world)
         return iteration, epoch, world
 
     def _samples(self, iteration: Iteration, epoch: EpochPlan, world: World) -> Iterator[Any]:
@@ -262,6 +263,7 @@ class StreamingDataset(StreamedSamples, IterableDataset[Any]):
                     if done % step == 0:
                         advance(step)
             advance(done % step)
+        self._counters.end(iteration, world)
 
     def _batches(
         self, iteration: Iteration, epoch: EpochPlan, world: World, size: int, drop_last: bool
@@ -275,6 +277,7 @@ class StreamingDataset(StreamedSamples, IterableDataset[Any]):
                     self._progress.done += len(ids)
                     yield batch, len(ids)
                 advance(sum(map(len, batches)))
+        self._counters.end(iteration, world)
 
     @contextmanager
     def _fetching_ahead(

@@ -25,7 +25,9 @@ _NEXT_EPOCH, _NEXT_SAMPLE = 5, 6
 _CANONICAL_NODES, _SEED, _INITIAL_NODES = 7, 8, 9
 _JOINED = 10  # the serial number of the iteration that the latest generation of workers belongs to
 _GENERATIONS, _NUM_GENERATIONS = 11, 6
-_COUNTERS, _NUM_COUNTERS = 32, 32
+_ENDED = 23  # how many workers have ended the iteration
+_COUNTERS, _NUM_COUNTERS = 32, 16
+_AT_START = _COUNTERS + _NUM_COUNTERS  # the counters when the iteration began
 _SLOT, _NUM_SLOTS = 64, 64
 
 
@@ -192,6 +194,24 @@ class EpochBoard:
             at = self._slot_of(os.getpid()) + _COUNTERS
             return self._ints.slice(at, at + _NUM_COUNTERS)
 
+    def end(self, iteration: Iteration, workers: int) -> list[int] | None:
+        """Note that one of a rank's workers has ended an iteration.
+
+        Returns:
+            What the counters have grown by in it, if all workers have; None otherwise, or if a
+            later iteration has begun.
+        """
+        ints, at = self._ints, iteration.slot
+        with ints.lock():
+            if ints[at + _SERIAL] != iteration.serial:
+                return None
+            ints[at + _ENDED] += 1
+            if ints[at + _ENDED] != workers:
+                return None
+            now = ints.slice(at + _COUNTERS, at + _COUNTERS + _NUM_COUNTERS)
+            before = ints.slice(at + _AT_START, at + _AT_START + _NUM_COUNTERS)
+        return [late - early for late, early in zip(now, before, strict=True)]
+
     def _slot_of(self, owner: int) -> int:
         """The slot of a rank's process; a new one starts from the state of the maker's."""
         ints = self._ints
@@ -219,6 +239,9 @@ class EpochBoard:
         epoch, sample = resolve(position) if resolve is not None else position
         ints[at + _SERIAL] += 1
         ints[at + _STARTED] = 1
+        ints[at + _ENDED] = 0
+        for counter in range(_NUM_COUNTERS):
+            ints[at + _AT_START + counter] = ints[at + _COUNTERS + counter]
         ints[at + _EPOCH], ints[at + _SAMPLE] = epoch, sample
         ints[at + _NEXT_EPOCH], ints[at + _NEXT_SAMPLE] = epoch + 1, 0
         return self._current(at)

@@ -133,10 +133,11 @@ class StreamedSamples(Array):
         """What this rank and its workers have done since the start.
 
         Returns:
-            ``samples``, ``bytes_fetched``, ``shards_fetched``, ``cache_hits`` (shards opened that
-            were here), ``evictions``, ``retries`` of downloads, and ``wait_s``, the seconds that
-            iterations waited for shards.
+            ``samples``, ``bytes_fetched``, ``bytes_read`` (of samples), ``shards_fetched``,
+            ``cache_hits`` (shards opened that were here), ``evictions``, ``retries`` of downloads,
+            and ``wait_s``, the seconds that iterations waited for shards.
         """
+        self._cache.count_read()
         return self._counters.totals()
 
     def on_exception(self, future: "Future[Any]") -> None:

@@ -1,15 +1,20 @@
 """What a run did: counters that a rank's process and its workers add up together."""
 
+import logging
 import os
 import threading
 from collections import Counter
 from typing import Any
 
-from streaming.epochs import EpochBoard
+from streaming.epochs import EpochBoard, Iteration
+from streaming.world import World
+
+log = logging.getLogger("streaming")
 
 COUNTERS = (
     "samples",
     "bytes_fetched",
+    "bytes_read",
     "shards_fetched",
     "cache_hits",
     "evictions",
@@ -58,6 +63,28 @@ class Counters:
         if pending:
             amounts = {_NUMBER[name]: amount for name, amount in pending.items()}
             self._board.add(self.owner or os.getpid(), amounts)
+
+    def begin(self, iteration: Iteration, world: World) -> None:
+        """Tell that this rank begins an iteration; one of its workers does."""
+        if world.worker_of_rank == 0:
+            done = iteration.sample_in_epoch
+            after = f" after {done:,} samples over all ranks" if done else ""
+            log.info("Rank %d begins epoch %d%s.", world.rank, iteration.epoch, after)
+
+    def end(self, iteration: Iteration, world: World) -> None:
+        """Tell that this rank has ended an iteration; the last of its workers does."""
+        self.flush()
+        amounts = self._board.end(iteration, world.workers_per_rank)
+        if amounts is not None:
+            did = dict(zip(COUNTERS, amounts, strict=False))
+            log.info(
+                "Rank %d has ended epoch %d: %d samples, %d bytes fetched, %.1f s waited for them.",
+                world.rank,
+                iteration.epoch,
+                did["samples"],
+                did["bytes_fetched"],
+                did["wait_ns"] / 1e9,
+            )
 
     def totals(self) -> dict[str, int | float]:
         """The totals of this rank and its workers since the start; times in seconds."""

@@ -27,6 +27,8 @@ FETCH_THREADS = 4
 """Shards that one process fetches side by side."""
 BYTES_AHEAD = 256 << 20
 """How far a process fetches ahead unless told in samples."""
+LOOK_S = 0.01
+"""How often to look, at most, whether shards that are open were evicted."""
 TOUCH_S = 10.0
 """How often a shard that is being read is marked as used."""
 
@@ -71,6 +73,7 @@ class ShardCache:
         self._verified: set[int] = set()
         self._swept = False
         self._touched_s = time.monotonic()
+        self._looked_s = 0.0
         self._pid = os.getpid()
 
     def _count_evictions(self, shards: int) -> None:
@@ -109,7 +112,7 @@ class ShardCache:
         with self._lock:
             self._open[shard] = reader
             while len(self._open) > self._max_open:
-                self._open.popitem(last=False)[1].close()
+                self._close(self._open.popitem(last=False)[1])
         return reader
 
     def _open_original(self, shard: int, directory: Directory, local: int) -> None:
@@ -182,11 +185,11 @@ class ShardCache:
             self.space,
             may_evict,
             on_retry=lambda: self._count(retries=1),
+            on_fetched=lambda travelled: self._count(shards_fetched=1, bytes_fetched=travelled),
         )
         if isinstance(fetched, Blocked):
             return fetched
         self._verified.add(shard)
-        self._count(shards_fetched=1, bytes_fetched=fetched.bytes)
         if not self._swept:
             self.sweep()
         return None
@@ -231,7 +234,10 @@ class ShardCache:
         touch = now - self._touched_s > TOUCH_S
         if touch:
             self._touched_s = now
-        self._close_evicted()
+        self.count_read()
+        if now - self._looked_s > LOOK_S:
+            self._looked_s = now
+            self._close_evicted()
         if not touch:
             return
         for shard in list(self._open):
@@ -245,7 +251,21 @@ class ShardCache:
             if self.directories[at].is_cache and reader.unlinked():
                 with self._lock:
                     self._open.pop(shard, None)
-                reader.close()
+                self._close(reader)
+
+    def count_read(self) -> None:
+        """Add what was read since the last time to the counters."""
+        for reader in list(self._open.values()):
+            self._count_read(reader)
+
+    def _count_read(self, reader: Reader) -> None:
+        read, reader.bytes_read = reader.bytes_read, 0
+        if read:
+            self._count(bytes_read=read)
+
+    def _close(self, reader: Reader) -> None:
+        self._count_read(reader)
+        reader.close()
 
     # Fetching ahead.
 
@@ -258,6 +278,10 @@ class ShardCache:
             shards: The shards of the samples to come, in their order, as blocks of arrays.
             samples_ahead: How far to look, in samples, or None to go by bytes.
         """
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            for reader in self._open.values():
+                reader.bytes_read = 0  # what a parent has read is the parent's to count
         if not any(directory.is_cache for directory in self.directories):
             return None
         limit = self.space.limit
@@ -335,11 +359,11 @@ class ShardCache:
         """Close every open shard."""
         with self._lock:
             while self._open:
-                self._open.popitem()[1].close()
+                self._close(self._open.popitem()[1])
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
-        for name in ("_open", "_lock", "_verified", "_swept", "_touched_s", "_pid"):
+        for name in ("_open", "_lock", "_verified", "_swept", "_touched_s", "_looked_s", "_pid"):
             del state[name]
         return state
 

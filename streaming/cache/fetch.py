@@ -4,6 +4,7 @@ import logging
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import BinaryIO
 
 from streaming.cache.directory import NOT_OURS, Directory
@@ -81,6 +82,7 @@ def fetch_shard(
     space: Space,
     may_evict: MayEvict | None = None,
     on_retry: Callable[[], None] = lambda: None,
+    on_fetched: Callable[[int], None] = lambda travelled: None,
 ) -> Fetched | Blocked:
     """Make a shard present whose claim the caller holds.
 
@@ -91,6 +93,7 @@ def fetch_shard(
         space: Where the room comes from.
         may_evict: Which shards may make way for it; None for any.
         on_retry: Called at each attempt after the first.
+        on_fetched: Called with the bytes that travelled, just before anybody can see the shard.
 
     Returns:
         What it took, or what blocks it if there is no room now.
@@ -102,9 +105,11 @@ def fetch_shard(
     """
     if directory.bring is not None:
         directory.bring(shard)
+        on_fetched(0)
         return Fetched(0, 0)
     try:
-        return _fetch_again_if_it_vanishes(directory, at, shard, space, may_evict, on_retry)
+        fetch = partial(_Fetch, directory, at, shard, on_retry, on_fetched)
+        return _fetch_again_if_it_vanishes(fetch, space, may_evict)
     except OSError as error:
         if error.errno not in NOT_OURS:
             raise
@@ -115,33 +120,34 @@ def fetch_shard(
 
 
 def _fetch_again_if_it_vanishes(
-    directory: Directory,
-    at: int,
-    shard: int,
-    space: Space,
-    may_evict: MayEvict | None,
-    on_retry: Callable[[], None],
+    fetch: Callable[[], "_Fetch"], space: Space, may_evict: MayEvict | None
 ) -> Fetched | Blocked:
     """Fetch; once more if somebody deletes what is being written, with all of its directory."""
     try:
-        return _Fetch(directory, at, shard, on_retry).run(space, may_evict)
+        return fetch().run(space, may_evict)
     except FileNotFoundError as error:
         if isinstance(error, StoreError):
             raise
-        log.warning("Fetching shard %d of %s again: %s", shard, directory.path, error)
-    return _Fetch(directory, at, shard, on_retry).run(space, may_evict)
+        log.warning("Fetching a shard again, since somebody has deleted it: %s", error)
+    return fetch().run(space, may_evict)
 
 
 class _Fetch:
     """One shard's way here."""
 
     def __init__(
-        self, directory: Directory, at: int, shard: int, on_retry: Callable[[], None]
+        self,
+        directory: Directory,
+        at: int,
+        shard: int,
+        on_retry: Callable[[], None],
+        on_fetched: Callable[[int], None],
     ) -> None:
         self.directory = directory
         self.at = at
         self.shard = shard
         self._on_retry = on_retry
+        self._on_fetched = on_fetched
         self._bytes = 0
         self._retries = 0
         pairs = directory.index.files(shard)
@@ -169,6 +175,7 @@ class _Fetch:
             with waiting(f"shard {self.shard} of {self._url}"):
                 for raw, zipped in self._missing:
                     self._with_retries(raw, zipped)
+            self._on_fetched(self._bytes)
             with self.directory.renaming():
                 for raw, zipped in self._missing:
                     self._publish(raw, zipped)

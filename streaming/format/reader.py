@@ -54,6 +54,8 @@ class Reader(Array, ABC):
         self.size_limit = None if size_limit is None else bytes_to_int(size_limit)
         self.file_pairs: list[tuple[FileInfo, FileInfo | None]] = []
         """Each file of the shard, raw and compressed; the one with the samples comes last."""
+        self.bytes_read = 0
+        """Bytes of the samples read, for whoever adds them up; it may set this back to 0."""
         self._opened: Opened | None = None
         self._opening = threading.Lock()
 
@@ -207,6 +209,7 @@ class Reader(Array, ABC):
         if not 0 <= idx < self.samples:
             raise self._out_of_range(idx)
         begin, end = opened.offsets.item(idx), opened.offsets.item(idx + 1)
+        self.bytes_read += end - begin
         data = opened.file.data
         if type(data) is PositionedFile:
             data = data[begin:end]
@@ -258,6 +261,7 @@ class Reader(Array, ABC):
             raise self._out_of_range(int(at[(at < 0) | (at >= self.samples)][0]))
         begins = opened.offsets[at].astype(np.int64)
         ends = opened.offsets[at + 1].astype(np.int64)
+        self.bytes_read += int((ends - begins).sum())
         data = opened.file.data
         if type(data) is PositionedFile:
             data, begins, ends = read_spans(data, begins, ends)
