@@ -22,6 +22,7 @@ class _Watch:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._waits: dict[int, Wait] = {}
+        self._due: dict[int, float] = {}  # when the next line about a wait is due
         self._thread: threading.Thread | None = None
         self._next = 0
 
@@ -40,15 +41,18 @@ class _Watch:
     def remove(self, number: int) -> None:
         with self._changed:
             del self._waits[number]
+            self._due.pop(number, None)
 
     def _run(self) -> None:
         with self._changed:
             while self._waits:
-                self._changed.wait(INTERVAL_S)
                 now = time.monotonic()
-                for wait in self._waits.values():
-                    if now - wait[2] >= INTERVAL_S:
+                for number, wait in self._waits.items():
+                    if now >= self._due.setdefault(number, wait[2] + INTERVAL_S):
+                        self._due[number] = now + INTERVAL_S
                         log.warning("%s", _line(wait, now))
+                # One that begins meanwhile is due later than these.
+                self._changed.wait(min(self._due.values()) - now)
             self._thread = None
 
 
