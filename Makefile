@@ -7,7 +7,7 @@ ALIPAN := $(VENV)/.alipan
 SERVERS := node_modules/.ready
 ARGS ?=
 # One process a core, as many as the machine has.
-PYTEST := $(BIN)/python -m pytest -n auto
+PYTEST := $(BIN)/python -m pytest -n auto --durations 15
 
 .PHONY: help demo test test-all soak lint format bench bench-hot bench-scale bench-shuffle docs system clean
 help:

@@ -78,7 +78,7 @@ def test_by_every_way_to_start_workers(number: int, method: str, persistent: boo
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.parametrize("method", ["forkserver", pytest.param("spawn", marks=pytest.mark.long)])
 def test_by_other_ways_to_start_workers(method: str) -> None:
     with_workers = [run for run in RUNS if run["num_workers"] == 3]
     replay(with_workers[0], method, persistent=False)
