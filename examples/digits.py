@@ -173,7 +173,7 @@ class Unreliable:
 
 
 def serve_s3(faults: float) -> None:
-    """What the server's process does: print its address, serve until its input ends, count."""
+    """What the server's process does: print its address, serve until a line comes in, count."""
     from moto.server import DomainDispatcherApplication, create_backend_app
     from werkzeug.serving import WSGIRequestHandler, make_server
 
@@ -185,7 +185,7 @@ def serve_s3(faults: float) -> None:
     server = make_server("127.0.0.1", 0, app, threaded=True, request_handler=Quiet)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     print(f"http://127.0.0.1:{server.server_port}", flush=True)
-    sys.stdin.read()
+    sys.stdin.readline()  # not its end: forked workers inherit the pipe, and could keep it open
     print(f"{app.failed}, after errors in {app.answers} answers")
 
 
@@ -212,7 +212,7 @@ def s3_server(faults: float) -> Iterator[dict[str, str]]:
             yield counts
         finally:
             # Each error was tried again: by the writer, the loader, or the resumed process.
-            counts["retries"] = server.communicate()[0].strip()
+            counts["retries"] = server.communicate("stop\n")[0].strip()
 
 
 def demonstrate(remote: str, folder: Path) -> dict[str, str]:

@@ -40,14 +40,5 @@ def test_digits(tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(300)
-def test_digits_through_an_unreliable_bucket(tmp_path: Path) -> None:
-    table = run(tmp_path, "digits.py", "--s3", "--faults", "0.05")
-    assert "the same as unbroken" in table
-    retries = next(line.split() for line in table.splitlines() if "retries" in line)
-    assert int(retries[1].rstrip(",")) > 0
-
-
-@pytest.mark.long
-@pytest.mark.timeout(300)
 def test_text(tmp_path: Path) -> None:
     assert "the same" in run(tmp_path, "text.py", "--samples", "200")
