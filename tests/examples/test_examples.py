@@ -1,13 +1,28 @@
 """The examples run as their readers run them, and leave nothing behind."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def run_to_end(command: list[str], **options: Any) -> str:
+    """What a command prints; one that takes too long says where it stands."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, **options) as process:
+        try:
+            output, errors = process.communicate(timeout=270)
+        except subprocess.TimeoutExpired:
+            process.send_signal(signal.SIGABRT)  # faulthandler prints the stacks of all threads
+            output, errors = process.communicate(timeout=20)
+    assert process.returncode == 0, output + errors
+    return output
 
 
 def run(tmp_path: Path, *command: str) -> str:
@@ -15,20 +30,16 @@ def run(tmp_path: Path, *command: str) -> str:
     temporary.mkdir()
     # One thread: beside other tests, torch's threads would wait for one another without end.
     environment = {**os.environ, "TMPDIR": str(temporary), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / command[0]), *command[1:]],
+    output = run_to_end(
+        [sys.executable, "-X", "faulthandler", str(EXAMPLES / command[0]), *command[1:]],
         env=environment,
         cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=280,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
     # Left aside: what multiprocessing and torch keep there for themselves.
     left = [p.name for p in temporary.iterdir() if not p.name.startswith(("pymp-", "torch"))]
     assert not left
     assert sorted(path.name for path in tmp_path.iterdir()) == ["tmp"]
-    return done.stdout
+    return output
 
 
 @pytest.mark.long
@@ -36,6 +47,15 @@ def run(tmp_path: Path, *command: str) -> str:
 def test_digits(tmp_path: Path) -> None:
     table = run(tmp_path, "digits.py")
     assert "the same as unbroken" in table
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_digits_through_an_unreliable_bucket(tmp_path: Path) -> None:
+    table = run(tmp_path, "digits.py", "--s3", "--faults", "0.05")
+    assert "the same as unbroken" in table
+    retries = next(line.split() for line in table.splitlines() if "retries" in line)
+    assert int(retries[1].rstrip(",")) > 0
 
 
 @pytest.mark.long
