@@ -9,7 +9,7 @@ ARGS ?=
 # One process a core, as many as the machine has.
 PYTEST := $(BIN)/python -m pytest -n auto --durations 15
 
-.PHONY: help demo test test-all soak lint format bench bench-hot bench-scale bench-shuffle docs system clean
+.PHONY: help demo test test-all soak lint format bench bench-hot bench-cold bench-scale bench-shuffle docs system clean
 help:
 	@echo "make demo      write, stream, train, interrupt and resume on real data (ARGS=--s3: through S3)"
 	@echo "make test      environment, lint, types and the suite"
@@ -18,6 +18,7 @@ help:
 	@echo "make lint      ruff and mypy;  make format  mends what ruff can"
 	@echo "make bench     benchmarks;     make docs    the site"
 	@echo "make bench-hot reading from disk, beside other libraries"
+	@echo "make bench-cold reading from a bucket, beside other libraries (needs nginx; ARGS=--quick)"
 	@echo "make bench-scale opening and planning at scale;  make bench-shuffle  how well shuffles mix"
 	@echo "make system    what only the system's package manager has (as root)"
 
@@ -62,6 +63,9 @@ test-all: $(READY) $(SERVERS) $(ALIPAN)
 bench-hot: $(READY)
 	$(BIN)/python benchmarks/hot.py $(ARGS)
 
+bench-cold: $(READY)
+	$(BIN)/python benchmarks/cold.py $(ARGS)
+
 bench-scale: $(READY)
 	$(BIN)/python benchmarks/scale.py $(ARGS)
 
@@ -80,7 +84,7 @@ docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 # The tests' servers that neither pip nor npm has.
-SYSTEM_PACKAGES := openssh-server
+SYSTEM_PACKAGES := openssh-server nginx
 system:
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  apt-get update -qq && apt-get install -qq -y --no-install-recommends $(SYSTEM_PACKAGES); \
