@@ -20,7 +20,7 @@ from streaming.format.errors import FormatError
 from streaming.format.replace import FILE_KEYS, INDEX, is_staging_name, write_atomically
 from streaming.storage import NotFound, RetryPolicy, Store, store_for
 
-__all__ = ["merge_index"]
+__all__ = ["merge_index", "moved_shard"]
 
 logger = logging.getLogger(__name__)
 
@@ -247,7 +247,7 @@ def _merge(parts: list[_Part], place: _Place, keep_local: bool) -> None:
     for part, index in zip(parts, indexes, strict=True):
         shards = _shards(index, f"{part.where}/{INDEX}")
         # A shard that an index over this part has brought is there already.
-        merged.extend(_moved(s, part.prefix) for s in shards if _note_names(s, part, where))
+        merged.extend(moved_shard(s, part.prefix) for s in shards if _note_names(s, part, where))
     _check_own(place, where)
     place.write(json.dumps({"version": 2, "shards": merged}).encode(), keep_local)
 
@@ -282,7 +282,7 @@ def _check_own(place: _Place, where: Mapping[str, str]) -> None:
         )
 
 
-def _moved(shard: dict[str, Any], prefix: str) -> dict[str, Any]:
+def moved_shard(shard: dict[str, Any], prefix: str) -> dict[str, Any]:
     """What an index says of a shard, seen from further up."""
     moved = dict(shard)
     for key in FILE_KEYS:

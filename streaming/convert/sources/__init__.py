@@ -1,0 +1,1 @@
+"""One module for each kind of source; `streaming.convert.open.open_source` chooses."""
