@@ -13,7 +13,7 @@ from typing import Any
 
 from streaming.convert.errors import ConvertError
 from streaming.convert.ledger import Ledger
-from streaming.convert.source import Part, Sample, Source, Unreadable
+from streaming.convert.source import Batch, Part, Sample, Source, Unreadable
 from streaming.format.errors import FormatError
 from streaming.format.writer_columns import column_values
 from streaming.format.writer_mds import MDSWriter
@@ -175,7 +175,7 @@ def _write(
     number: int,
     label: str,
     rows: Iterator[Sample | Unreadable],
-    batches: Iterator[Mapping[str, Any]] | None,
+    batches: Iterator[Batch] | None,
     tick: Tick | None,
 ) -> PartReport:
     folder = job.folder(number)
@@ -234,8 +234,14 @@ class _PartWriter:
             self._write_outputs(flush)
         self._tell()
 
-    def write_batches(self, batches: Iterator[Mapping[str, Any]]) -> None:
+    def write_batches(self, batches: Iterator[Batch]) -> None:
         for batch in batches:
+            if isinstance(batch, list):
+                for row in batch:
+                    self._write_row(row)
+                    self.row += 1
+                self._tell()
+                continue
             columns, count = column_values(batch)
             for name in self.job.dropped:
                 columns.pop(name, None)
@@ -277,7 +283,7 @@ class _PartWriter:
         try:
             self.writer.write(sample)
         except FormatError as exc:
-            self._fail(str(exc), exc)
+            self._fail(f"{exc}{_null_hint(sample)}", exc)
         else:
             self.samples += 1
 
@@ -293,6 +299,11 @@ class _PartWriter:
             self._told = self.row, len(self.skipped)
             if rows or failures:
                 self.tick(rows, failures)
+
+
+def _null_hint(sample: Sample) -> str:
+    empty = [name for name, value in sample.items() if value is None]
+    return f'; the encoding "json" holds null: columns={{{empty[0]!r}: "json"}}' if empty else ""
 
 
 def one_or_many(made: Sample | Iterable[Sample] | None) -> Iterable[Sample]:

@@ -73,7 +73,7 @@ def open_source(
     if isinstance(source, Mapping):
         return _call(_OBJECTS["numpy"], source, size)
     if hasattr(source, "__iter__") or hasattr(source, "__getitem__"):
-        return _call("streaming.convert.sources.torch:open_torch", source, size)
+        return _call("streaming.convert.sources.torch_data:open_torch", source, size)
     raise ConvertError(
         f"a {_name(source)} can't be converted: give files, a table, a data set, arrays, or a "
         "Source of your own"

@@ -20,12 +20,20 @@ from streaming.format.encodings.mds import is_mds_encoding
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["arrow_encoding", "columns_of_arrow", "columns_of_samples", "show_schema", "value_kind"]
+__all__ = [
+    "NUMBERS",
+    "arrow_encoding",
+    "columns_of_arrow",
+    "columns_of_samples",
+    "show_schema",
+    "value_kind",
+]
 
-_NUMBERS = (
+NUMBERS = (
     *("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"),
     *("float16", "float32", "float64"),
 )
+"""NumPy's numbers that have an encoding of their own."""
 _JSON = "json"
 _PLAIN = {"json", "int", "float64", "str"}
 """Kinds of values that JSON holds as well."""
@@ -154,7 +162,7 @@ def _innermost(kind: pa.DataType) -> pa.DataType:
 def _arrow_numbers() -> list[pa.DataType]:
     import pyarrow as pa
 
-    return [pa.from_numpy_dtype(np.dtype(name)) for name in _NUMBERS]
+    return [pa.from_numpy_dtype(np.dtype(name)) for name in NUMBERS]
 
 
 def _number(kind: pa.DataType) -> str | None:
@@ -187,7 +195,7 @@ def nullable(encoding: str) -> str | None:
         ('json', 'json', None)
     """
     kind = encoding.partition(":")[0]
-    return _JSON if kind in {*_NUMBERS, "int", "str", "json"} else None
+    return _JSON if kind in {*NUMBERS, "int", "str", "json"} else None
 
 
 def columns_of_samples(
@@ -279,7 +287,7 @@ def value_kind(value: Any) -> str:
 
 def _array_kind(value: np.ndarray[Any, Any]) -> str:
     name = str(value.dtype)
-    if name not in _NUMBERS:
+    if name not in NUMBERS:
         return f"an array of {name}"
     return f"ndarray:{name}" if value.ndim else name
 

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Part", "Sample", "Source", "Unreadable"]
+__all__ = ["Batch", "Part", "Sample", "Source", "Unreadable"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,9 @@ class Unreadable:
 
 
 Sample = dict[str, Any]
+"""A row, or what is written of it: column name to value."""
+Batch = Mapping[str, Any] | list["Sample | Unreadable"]
+"""Rows as columns; or one by one, where they have not the same columns."""
 
 
 class Source(ABC):
@@ -80,11 +83,12 @@ class Source(ABC):
     def read(self, part: Part) -> Iterator[Sample | Unreadable]:
         """The rows of a part, in order, in bounded memory."""
 
-    def batches(self, part: Part) -> Iterator[Mapping[str, Any]] | None:
+    def batches(self, part: Part) -> Iterator[Batch] | None:
         """The rows of a part as columns, as `Writer.write_batch` takes them.
 
         Returns:
-            Batches of at most some thousand rows; None if the source has none.
+            Batches of at most some thousand rows (a list of rows where they have not the same
+            columns); None if the source has none.
         """
         return None
 
@@ -128,7 +132,7 @@ class _Recast(Source):
     def read(self, part: Part) -> Iterator[Sample | Unreadable]:
         return self._source.read(part)
 
-    def batches(self, part: Part) -> Iterator[Mapping[str, Any]] | None:
+    def batches(self, part: Part) -> Iterator[Batch] | None:
         return self._source.batches(part)
 
     def fingerprint(self) -> str:

@@ -1,0 +1,91 @@
+"""What Parquet and Arrow files have in common: a schema, and pieces that their footers list."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from streaming.convert.errors import SchemaError
+from streaming.convert.schema import columns_of_arrow
+from streaming.convert.source import Part, Sample
+from streaming.convert.sources.files import FileRef, Files, Piece
+from streaming.convert.sources.packages import needed
+from streaming.convert.sources.values import rows_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["ArrowFiles"]
+
+
+class ArrowFiles(Files):
+    """Rows of files that pyarrow reads, and that have the same columns."""
+
+    module = "pyarrow"
+    """What is imported to read them."""
+
+    def __init__(
+        self, files: Sequence[FileRef], part_bytes: int, options: Mapping[str, Any] | None = None
+    ) -> None:
+        needed(self.module)
+        super().__init__(files, part_bytes, options)
+        self._given: dict[str, str] = {}
+        self._dropped: frozenset[str] = frozenset()
+
+    def with_columns(self, columns: Mapping[str, str], dropped: Collection[str] = ()) -> ArrowFiles:
+        """The same files, read for other encodings."""
+        other = type(self)(self.files, self.part_bytes, self.options)
+        other._given, other._dropped = {**self._given, **columns}, frozenset(dropped)
+        return other
+
+    def columns(self) -> dict[str, str]:
+        """The columns, by the files' schema; a column that is known to have nulls is JSON."""
+        return dict(self._columns)
+
+    def pieces(self) -> Iterator[Piece]:
+        """What the files' footers list."""
+        yield from self._looked[1]
+
+    def read(self, part: Part) -> Iterator[Sample]:
+        """The rows of a part."""
+        return rows_of(self.batches(part))
+
+    @abstractmethod
+    def batches(self, part: Part) -> Iterator[Mapping[str, Any]]:
+        """The rows of a part, in batches of some megabytes."""
+
+    @abstractmethod
+    def _footer(self, number: int, ref: FileRef) -> tuple[pa.Schema, list[Piece]]:
+        """A file's schema and pieces."""
+
+    def _nulls(self) -> dict[str, int]:
+        """How many nulls columns are known to have."""
+        return {}
+
+    @cached_property
+    def _columns(self) -> dict[str, str]:
+        schema = self._looked[0]
+        where = self.describe()
+        return columns_of_arrow(schema, where, self._given, self._dropped, self._nulls())
+
+    @cached_property
+    def _looked(self) -> tuple[pa.Schema, list[Piece]]:
+        """The files' footers, read once; refused if the schemas differ."""
+        schema, pieces = self._footer(0, self.files[0])
+        for number, ref in enumerate(self.files[1:], 1):
+            other, more = self._footer(number, ref)
+            self._check(schema, other, ref)
+            pieces.extend(more)
+        return schema, pieces
+
+    def _check(self, schema: pa.Schema, other: pa.Schema, ref: FileRef) -> None:
+        ours = {field.name: field.type for field in schema}
+        theirs = {field.name: field.type for field in other}
+        if ours != theirs:
+            differing = [n for n in sorted({*ours, *theirs}) if ours.get(n) != theirs.get(n)]
+            told = ", ".join(f"{n!r} ({ours.get(n)}, {theirs.get(n)})" for n in differing)
+            raise SchemaError(
+                f"{ref.url} has not the columns of {self.files[0].url}; they differ in {told}"
+            )

@@ -1,0 +1,188 @@
+"""Data sets of the library `datasets`, in memory or streamed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from streaming.convert.errors import ConvertError, SchemaError
+from streaming.convert.schema import columns_of_arrow
+from streaming.convert.source import Part, Sample, Source
+from streaming.convert.sources.images import image_encoding
+from streaming.convert.sources.tables import row_parts
+from streaming.convert.sources.values import batch_values, rows_of, sliced
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["DatasetSource", "IterableDatasetSource", "open_dataset"]
+
+_READ_ROWS = 1000
+_FILES = ("Image", "Audio", "Video", "Pdf")
+
+
+def open_dataset(dataset: Any, part_bytes: int) -> Source:
+    """A source of a data set.
+
+    Args:
+        dataset: A `Dataset` or an `IterableDataset`.
+        part_bytes: What a part has, about.
+
+    Raises:
+        ConvertError: If it is a dict of splits, or something else.
+    """
+    if isinstance(dataset, Mapping):
+        raise ConvertError(
+            f"this is a dict of splits ({', '.join(map(str, dataset))}): convert each of them on "
+            "its own, to a place of its own"
+        )
+    if hasattr(dataset, "num_rows"):
+        return DatasetSource(dataset, part_bytes)
+    if hasattr(dataset, "ex_iterable") or hasattr(dataset, "_ex_iterable"):
+        return IterableDatasetSource(dataset)
+    raise ConvertError(f"a datasets.{type(dataset).__name__} is not a data set with rows")
+
+
+class _Rows(Source):
+    """What both kinds have in common."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+        self._given: dict[str, str] = {}
+        self._dropped: frozenset[str] = frozenset()
+
+    def _with(self, other: _Rows, given: Mapping[str, str], dropped: Collection[str]) -> _Rows:
+        other._given, other._dropped = {**self._given, **given}, frozenset(dropped)
+        return other
+
+    def columns(self) -> dict[str, str]:
+        """The columns, by the data set's features; files (images, sound) by their first one."""
+        return dict(self._columns)
+
+    @cached_property
+    def _columns(self) -> dict[str, str]:
+        features = self.dataset.features or {}
+        files = {name for name in features if type(features[name]).__name__ in _FILES}
+        given = {**self._first_files(files - self._dropped), **self._given}
+        nulls = self._nulls()
+        return columns_of_arrow(self._schema, self.describe(), given, self._dropped, nulls)
+
+    @cached_property
+    def _schema(self) -> pa.Schema:
+        schema = getattr(self.dataset.features, "arrow_schema", None)
+        if schema is None:
+            schema = next(self._tables(self.parts()[0]), None)
+            schema = None if schema is None else schema.schema
+        if schema is None:
+            raise SchemaError(f"{self.describe()} has no rows to infer columns from")
+        return schema
+
+    def _nulls(self) -> dict[str, int]:
+        return {}
+
+    def _first_files(self, names: set[str]) -> dict[str, str]:
+        """The encodings of columns of files."""
+        if not names:
+            return {}
+        table = next(self._tables(self.parts()[0]), None) if self.parts() else None
+        if table is None or not table.num_rows:
+            return dict.fromkeys(names, "bytes")
+        first = table.slice(0, 100)
+        found = {}
+        for name, column in batch_values(first, dict.fromkeys(names, "bytes")).items():
+            kinds = sorted({_ending(data or b"") for data in column})
+            found[name] = image_encoding(kinds)
+        return found
+
+    def read(self, part: Part) -> Iterator[Sample]:
+        """The rows of a part."""
+        return rows_of(self.batches(part))
+
+    def batches(self, part: Part) -> Iterator[Mapping[str, Any]]:
+        """The rows of a part, in batches of some megabytes."""
+        columns = self._columns
+        for table in self._tables(part):
+            for batch in sliced(table):
+                yield batch_values(batch, columns)
+
+    def _tables(self, part: Part) -> Iterator[pa.Table]:
+        raise NotImplementedError
+
+
+def _ending(data: bytes) -> str:
+    if data.startswith(b"\xff\xd8\xff"):
+        return ".jpg"
+    return ".png" if data.startswith(b"\x89PNG\r\n\x1a\n") else ""
+
+
+class DatasetSource(_Rows):
+    """A `Dataset`; its table is mapped from disk, so that workers need no copy.
+
+    Args:
+        dataset: The data set.
+        part_bytes: What a part has, about.
+    """
+
+    def __init__(self, dataset: Any, part_bytes: int) -> None:
+        super().__init__(dataset.with_format("arrow"))
+        self.part_bytes = part_bytes
+
+    def describe(self) -> str:
+        """What it is, and how large."""
+        return f"Hugging Face Dataset, {self.dataset.num_rows:,} rows"
+
+    def with_columns(self, columns: Mapping[str, str], dropped: Collection[str] = ()) -> Source:
+        """The same data set, read for other encodings."""
+        return self._with(DatasetSource(self.dataset, self.part_bytes), columns, dropped)
+
+    def parts(self) -> Sequence[Part]:
+        """Ranges of rows."""
+        rows, table = self.dataset.num_rows, self.dataset.data
+        # A data set that was shuffled or selected from has a part of its table's rows.
+        size = table.nbytes * rows // max(1, table.num_rows)
+        return row_parts(rows, size, self.part_bytes)
+
+    def fingerprint(self) -> str:
+        """The library's own."""
+        return f"{self.describe()} {self.dataset._fingerprint} {self.part_bytes}"
+
+    def _nulls(self) -> dict[str, int]:
+        table = self.dataset.data
+        return {name: table.column(name).null_count for name in table.column_names}
+
+    def _tables(self, part: Part) -> Iterator[pa.Table]:
+        start, stop = part.spec
+        for at in range(start, stop, _READ_ROWS):
+            yield self.dataset[at : min(at + _READ_ROWS, stop)]
+
+
+class IterableDatasetSource(_Rows):
+    """An `IterableDataset`. Its shards are the parts: one that has a single shard is one part.
+
+    Args:
+        dataset: The data set.
+    """
+
+    def describe(self) -> str:
+        """What it is."""
+        return f"Hugging Face IterableDataset of {self._shards} shards"
+
+    def with_columns(self, columns: Mapping[str, str], dropped: Collection[str] = ()) -> Source:
+        """The same data set, read for other encodings."""
+        return self._with(IterableDatasetSource(self.dataset), columns, dropped)
+
+    @property
+    def _shards(self) -> int:
+        return int(getattr(self.dataset, "num_shards", None) or 1)
+
+    def parts(self) -> Sequence[Part]:
+        """The data set's shards."""
+        return [Part(n, f"shard {n} of {self._shards}", (n,)) for n in range(self._shards)]
+
+    def _tables(self, part: Part) -> Iterator[pa.Table]:
+        shard = self.dataset
+        if self._shards > 1:
+            shard = shard.shard(num_shards=self._shards, index=part.spec[0])
+        yield from islice(shard.with_format("arrow").iter(_READ_ROWS), None)

@@ -1,0 +1,109 @@
+"""Folders of images: the files as they are, and the folders' names as labels."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import PurePosixPath
+from typing import Any
+
+from streaming.convert.source import Batch, Part, Sample
+from streaming.convert.sources.files import FileRef, Files, stem_and_ending
+
+__all__ = ["ImageSource", "image_encoding", "image_value"]
+
+_BATCH_BYTES = 1 << 23
+
+
+class ImageSource(Files):
+    """Image files below a folder.
+
+    A sample has the `image`, which is the file as it is, and the file's `name` below the root. If
+    the images are in folders, it has the folder's name as `class` as well, and as `label` that
+    name's place among all of them, as torchvision's `ImageFolder` counts.
+    """
+
+    kind = "images"
+
+    def __init__(
+        self, files: Sequence[FileRef], part_bytes: int, options: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(files, part_bytes, options)
+        self._encoding = image_encoding([stem_and_ending(file.key)[1] for file in files])
+        self._dropped: frozenset[str] = frozenset()
+
+    def with_columns(
+        self, columns: Mapping[str, str], dropped: Collection[str] = ()
+    ) -> ImageSource:
+        """The same images, read for other encodings."""
+        other = type(self)(self.files, self.part_bytes, self.options)
+        other._encoding = columns.get("image", self._encoding)
+        other._dropped = frozenset(dropped)
+        return other
+
+    def columns(self) -> dict[str, str]:
+        """The columns: `image`, `name`, and where there are folders, `class` and `label`."""
+        columns = {"image": self._encoding, "name": "str"}
+        if self._classes:
+            columns |= {"class": "str", "label": "int"}
+        return {name: columns[name] for name in columns if name not in self._dropped}
+
+    def read(self, part: Part) -> Iterator[Sample]:
+        """The rows of a part."""
+        wanted = self.columns()
+        for number, _, _ in part.spec:
+            file = self.files[number]
+            row: Sample = {"name": file.key}
+            if self._classes:
+                row["class"] = _class(file)
+                row["label"] = self._classes[row["class"]]
+            if "image" in wanted:
+                with self.open(file) as stream:
+                    row["image"] = image_value(stream.read(), self._encoding)
+            yield {name: row[name] for name in wanted}
+
+    def batches(self, part: Part) -> Iterator[Batch]:
+        """The rows of a part, some megabytes at a time."""
+        rows: list[Any] = []
+        size = 0
+        for row in self.read(part):
+            rows.append(row)
+            image = row.get("image")
+            size += len(image) if isinstance(image, bytes) else 1 << 20
+            if size >= _BATCH_BYTES or len(rows) >= 4096:
+                yield {name: [one[name] for one in rows] for name in rows[0]}
+                rows, size = [], 0
+        if rows:
+            yield {name: [one[name] for one in rows] for name in rows[0]}
+
+    @cached_property
+    def _classes(self) -> dict[str, int]:
+        names = {_class(file) for file in self.files}
+        return {} if "" in names else {name: at for at, name in enumerate(sorted(names))}
+
+
+def _class(file: FileRef) -> str:
+    return PurePosixPath(file.key).parts[0] if "/" in file.key else ""
+
+
+def image_encoding(endings: Sequence[str]) -> str:
+    """The encoding for image files with these endings.
+
+    Example:
+        >>> image_encoding([".jpg", ".jpeg"]), image_encoding([".png"]), image_encoding([".webp"])
+        ('jpeg', 'png', 'bytes')
+    """
+    if set(endings) <= {".jpg", ".jpeg"}:
+        return "jpeg"
+    return "png" if set(endings) == {".png"} else "bytes"
+
+
+def image_value(data: bytes, encoding: str) -> Any:
+    """An image file as its encoding takes it: as it is, or opened."""
+    same = {"jpeg": b"\xff\xd8\xff", "png": b"\x89PNG\r\n\x1a\n", "bytes": b""}.get(encoding)
+    if same is not None and data.startswith(same):
+        return data
+    from PIL import Image
+
+    return Image.open(io.BytesIO(data))

@@ -1,0 +1,198 @@
+"""JSON lines: an object a line. Parts are ranges of bytes; a line is its first byte's part's."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from streaming.convert.errors import SchemaError
+from streaming.convert.schema import columns_of_samples
+from streaming.convert.source import Part, Sample, Unreadable
+from streaming.convert.sources.files import FileRef, Piece
+from streaming.convert.sources.text_files import TextFiles, even_ranges
+
+__all__ = ["JSONLSource"]
+
+_CHUNK = 1 << 22
+_INFER_ROWS = 1000
+_BOM = b"\xef\xbb\xbf"
+
+Rows = list[Sample | Unreadable]
+
+
+class JSONLSource(TextFiles):
+    """The objects of files of JSON lines."""
+
+    kind = "JSON lines"
+
+    def __init__(
+        self, files: Sequence[FileRef], part_bytes: int, options: Mapping[str, Any] | None = None
+    ) -> None:
+        super().__init__(files, part_bytes, options)
+        self._given: dict[str, str] = {}
+        self._dropped: frozenset[str] = frozenset()
+
+    def with_columns(
+        self, columns: Mapping[str, str], dropped: Collection[str] = ()
+    ) -> JSONLSource:
+        """The same files, read for other encodings."""
+        other = JSONLSource(self.files, self.part_bytes, self.options)
+        other._given, other._dropped = {**self._given, **columns}, frozenset(dropped)
+        return other
+
+    def columns(self) -> dict[str, str]:
+        """The columns, by the values of the first rows."""
+        return dict(self._columns)
+
+    @cached_property
+    def _columns(self) -> dict[str, str]:
+        rows = list(itertools.islice(self._first_rows(), _INFER_ROWS))
+        samples = [row for row in rows if not isinstance(row, Unreadable)]
+        if not samples:
+            why = f": {rows[0].reason}" if rows and isinstance(rows[0], Unreadable) else ""
+            raise SchemaError(
+                f"{self.describe()}: there is no JSON object in the first lines{why}; each line "
+                "has to be one"
+            )
+        return columns_of_samples(samples, self.describe(), self._given)
+
+    def _first_rows(self) -> Iterator[Sample | Unreadable]:
+        for number, file in enumerate(self.files):
+            for rows in self._row_lists(number, 0, file.size, chunk=1 << 18):
+                yield from rows
+
+    def pieces(self) -> Iterator[Piece]:
+        """Ranges of bytes; of compressed files, all of them."""
+        for number, file in enumerate(self.files):
+            most = max(file.size, 1) if self.compressed(file) else self.part_bytes
+            for start, stop in even_ranges(file.size, most):
+                yield Piece(number, start, stop, stop - start)
+
+    def read(self, part: Part) -> Iterator[Sample | Unreadable]:
+        """The rows of a part."""
+        for number, start, stop in part.spec:
+            for rows in self._row_lists(number, start, stop):
+                yield from rows
+
+    def batches(self, part: Part) -> Iterator[Mapping[str, Any] | Rows]:
+        """The rows of a part, as columns where all rows have the same ones."""
+        names = list(self._columns)
+        for number, start, stop in part.spec:
+            for rows in self._row_lists(number, start, stop):
+                yield _as_columns(rows, names) or rows
+
+    def _row_lists(self, number: int, start: int, stop: int, chunk: int = _CHUNK) -> Iterator[Rows]:
+        file = self.files[number]
+        arrays = {
+            name: encoding.split(":")[1:2]
+            for name, encoding in self._given.items()
+            if encoding.startswith("ndarray")
+        }
+        with self.open_text(file) as stream:
+            whole = None if self.compressed(file) else stop
+            for lines in line_lists(stream, start, whole, chunk):
+                rows = parse_lines(lines)
+                for row in rows if self._dropped or arrays else ():
+                    if isinstance(row, dict):
+                        self._suit(row, arrays)
+                yield rows
+
+    def _suit(self, row: Sample, arrays: Mapping[str, list[str]]) -> None:
+        for name in self._dropped:
+            row.pop(name, None)
+        for name, dtype in arrays.items():
+            if isinstance(row.get(name), list):
+                row[name] = _array(row[name], *dtype)
+
+
+def _array(value: list[Any], dtype: str | None = None) -> Any:
+    """A list as an array; as it is if a number would change, for the writer to refuse."""
+    try:
+        found = np.array(value)
+        cast = found.astype(dtype or found.dtype)
+    except (ValueError, TypeError, OverflowError):
+        return value
+    whole = cast.dtype.kind in "iu"
+    return value if whole and not np.array_equal(cast, found) else cast
+
+
+def line_lists(
+    stream: BinaryIO, start: int, stop: int | None, chunk: int = _CHUNK
+) -> Iterator[list[bytes]]:
+    r"""The lines that begin within a range of bytes, some megabytes of them at a time.
+
+    Args:
+        stream: The file.
+        start: The first byte.
+        stop: The byte to stop before; None for the file's end.
+        chunk: How many bytes are read at a time.
+
+    Example:
+        >>> import io
+        >>> list(line_lists(io.BytesIO(b"ab\ncd\nef"), 1, 4))
+        [[b'cd']]
+    """
+    at = start
+    if start:
+        stream.seek(start - 1)
+        at = start - 1 + len(stream.readline())
+    while stop is None or at < stop:
+        data = stream.read(chunk if stop is None else min(chunk, stop - at))
+        if not data:
+            return
+        if not data.endswith(b"\n"):
+            data += stream.readline()
+        if not at and data.startswith(_BOM):
+            at, data = len(_BOM), data[len(_BOM) :]
+        at += len(data)
+        lines = data.split(b"\n")
+        if not lines[-1]:
+            lines.pop()
+        yield lines
+
+
+def parse_lines(lines: list[bytes]) -> Rows:
+    r"""Parse lines of JSON; blank ones are passed over.
+
+    Example:
+        >>> parse_lines([b'{"x": 1}', b" ", b"{"])[0]
+        {'x': 1}
+    """
+    try:
+        rows: Rows = json.loads(b"[" + b",".join(lines) + b"]")
+        if len(rows) == len(lines) and all(type(row) is dict for row in rows):
+            return rows
+    except (ValueError, RecursionError):
+        pass
+    # One by one: that says which of them is at fault.
+    return [_parse(line) for line in lines if line.strip()]
+
+
+def _parse(line: bytes) -> Sample | Unreadable:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError) as exc:
+        return Unreadable(f"not JSON: {exc}: {_shown(line)}")
+    if not isinstance(row, dict):
+        return Unreadable(f"not a JSON object: {_shown(line)}")
+    return row
+
+
+def _shown(line: bytes) -> str:
+    text = line[:60].decode("utf-8", "replace")
+    return repr(text) + (" …" if len(line) > 60 else "")
+
+
+def _as_columns(rows: Rows, names: list[str]) -> dict[str, list[Any]] | None:
+    count = len(names)
+    if any(type(row) is not dict or len(row) != count for row in rows):
+        return None
+    try:
+        return {name: [row[name] for row in rows] for name in names}  # type: ignore[index]
+    except KeyError:
+        return None
