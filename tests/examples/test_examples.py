@@ -62,3 +62,16 @@ def test_digits_through_an_unreliable_bucket(tmp_path: Path) -> None:
 @pytest.mark.timeout(300)
 def test_text(tmp_path: Path) -> None:
     assert "the same" in run(tmp_path, "text.py", "--samples", "200")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", ["elastic.py", "mixing.py"])
+def test_goes_on_with_the_same_batches(tmp_path: Path, name: str) -> None:
+    assert "the same" in run(tmp_path, name)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_tensor_parallel(tmp_path: Path) -> None:
+    assert "largest difference" in run(tmp_path, "tensor_parallel.py")
