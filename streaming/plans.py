@@ -9,16 +9,24 @@ from typing import Any
 import numpy as np
 
 from streaming.keep import Arrays, Keep, user_keep
-from streaming.order.draws import EpochDraws, SampleIds, draw_ids, shuffle_block_size
+from streaming.order.draws import (
+    EpochDraws,
+    SampleIds,
+    SharedIds,
+    draw_ids,
+    shuffle_block_size,
+)
 from streaming.order.params import OrderParams
+from streaming.order.share import Share, share_of
 
 LARGE = 4_000_000
 """Samples of an epoch from which on its draws are kept. Fewer are drawn in less than half a second,
 and take 16 MB."""
 
-_AHEAD_AFTER = 16
+_AHEAD_AFTER = 2
 """How many slices of an epoch are asked for before the next epoch's draws are made: a process that
-only looks at a plan should not make another."""
+only looks at a plan should not make another. An iteration asks for each slice twice, to use it and
+to fetch it ahead."""
 
 
 class KeptDraws(EpochDraws):
@@ -30,14 +38,19 @@ class KeptDraws(EpochDraws):
         params: The data set's parameters.
         epoch: The epoch's number.
         keep: Where they are kept.
+        num_nodes: Physical nodes of the world.
+        node: Which of them this is: only what its ranks can be given is kept.
     """
 
-    def __init__(self, params: OrderParams, epoch: int, keep: Keep) -> None:
+    def __init__(
+        self, params: OrderParams, epoch: int, keep: Keep, num_nodes: int = 1, node: int = 0
+    ) -> None:
         super().__init__(params, epoch)
         self._keep = keep
+        self._place = num_nodes, node
         self._asked = 0
 
-    def ids(self, stream_id: int | None) -> SampleIds:
+    def ids(self, stream_id: int | None) -> SampleIds | SharedIds:
         """The ids behind the sample numbers of all streams, or of one."""
         found = super().ids(stream_id)
         self._asked += 1
@@ -47,58 +60,95 @@ class KeptDraws(EpochDraws):
             ).start()
         return found
 
-    def _make(self, stream_id: int | None) -> SampleIds:
+    def _make(self, stream_id: int | None) -> SampleIds | SharedIds:
         if not self._is_large(stream_id):
             return super()._make(stream_id)
-        key = digest(self.params, self.epoch, stream_id)
-        arrays = self._keep.get("plan", key, partial(_draw, self.params, self.epoch, stream_id))
+        share = self._share(stream_id)
+        if share is None:
+            return self._kept(stream_id, None)
+        whole = partial(self._kept, stream_id, None)
+        return SharedIds(share, self._kept(stream_id, share), whole)
+
+    def _share(self, stream_id: int | None) -> Share | None:
+        return share_of(self.params, stream_id, *self._place)
+
+    def _kept(self, stream_id: int | None, share: Share | None) -> SampleIds:
+        what = self.params, self.epoch, stream_id, share
+        arrays = self._keep.get("plan", digest(*what), partial(_draw, *what))
         return SampleIds(arrays["table"], int(arrays["offset"][0]))
 
     def _is_large(self, stream_id: int | None) -> bool:
-        streams = self.params.streams
-        chosen = streams if stream_id is None else (streams[stream_id],)
-        return sum(stream.choose for stream in chosen) >= LARGE
+        return _is_large(self.params, stream_id)
 
     def _draw_next(self) -> None:
         for stream_id in list(self._drawn):
             if self._is_large(stream_id):
-                epoch = self.epoch + 1
-                key = digest(self.params, epoch, stream_id)
-                make = partial(_draw, self.params, epoch, stream_id)
-                self._keep.make_ahead("plan", key, make)
+                what = self.params, self.epoch + 1, stream_id, self._share(stream_id)
+                self._keep.make_ahead("plan", digest(*what), partial(_draw, *what))
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but the lock, and what another process maps for itself."""
-        return {**super().__getstate__(), "_drawn": {}, "_keep": self._keep, "_asked": 0}
+        return {
+            **super().__getstate__(),
+            "_drawn": {},
+            "_keep": self._keep,
+            "_place": self._place,
+            "_asked": 0,
+        }
 
 
-def _draw(params: OrderParams, epoch: int, stream_id: int | None) -> Arrays:
-    drawn = draw_ids(params, epoch, stream_id)
+def _draw(params: OrderParams, epoch: int, stream_id: int | None, share: Share | None) -> Arrays:
+    drawn = draw_ids(params, epoch, stream_id, share)
     assert drawn.table is not None
     return {"table": drawn.table, "offset": np.array([drawn.offset])}
 
 
-def draws_for(params: OrderParams, epoch: int) -> EpochDraws | None:
-    """What to give to ``plan_epoch``: draws that are kept, if it is worth it; None otherwise."""
-    drawn_whole = params.shuffle and not params.is_computed
-    if not drawn_whole or sum(stream.choose for stream in params.streams) < LARGE:
+def draws_for(
+    params: OrderParams, epoch: int, num_nodes: int = 1, node: int = 0
+) -> EpochDraws | None:
+    """What to give to ``plan_epoch``: draws that are kept, if it is worth it; None otherwise.
+
+    Args:
+        params: The data set's parameters.
+        epoch: The epoch's number.
+        num_nodes: Physical nodes of the world.
+        node: Which of them this is.
+    """
+    if not _is_large(params, None):
         return None
     keep = user_keep()
-    return None if keep is None else KeptDraws(params, epoch, keep)
+    return None if keep is None else KeptDraws(params, epoch, keep, num_nodes, node)
 
 
-def digest(params: OrderParams, epoch: int, stream_id: int | None) -> str:
+def _is_large(params: OrderParams, stream_id: int | None) -> bool:
+    """Whether there is much to draw for all streams, or for one by itself."""
+    chosen = params.streams if stream_id is None else (params.streams[stream_id],)
+    if params.is_computed or sum(stream.choose for stream in chosen) < LARGE:
+        return False
+    return params.shuffle or any(each.choose != each.num_samples for each in chosen)
+
+
+def digest(
+    params: OrderParams, epoch: int, stream_id: int | None, share: Share | None = None
+) -> str:
     """A hex digest of all that the draws of an epoch depend on."""
     hasher = hashlib.blake2b(digest_size=20)
     chosen = range(len(params.streams)) if stream_id is None else (stream_id,)
     settings = (
-        *(1, sys.byteorder, np.__version__),
-        *(params.shuffle_algo, params.shuffle_seed, epoch, params.num_canonical_nodes),
+        *(2, sys.byteorder, np.__version__),
+        *(
+            params.shuffle,
+            params.shuffle_algo,
+            params.shuffle_seed,
+            epoch,
+            params.num_canonical_nodes,
+        ),
         *(shuffle_block_size(params, stream_id), params.sampling_method),
         *(params.sampling_granularity, int(params.stream_offsets[chosen[0]])),
         [(len(params.streams[each].shard_sizes), params.streams[each].choose) for each in chosen],
     )
     hasher.update(repr(settings).encode())
+    hasher.update(repr(share).encode())
     for each in chosen:
         hasher.update(np.ascontiguousarray(params.streams[each].shard_sizes, np.int64).data)
     return hasher.hexdigest()

@@ -12,6 +12,7 @@ import pytest
 from streaming import plans
 from streaming.keep import Keep
 from streaming.order import EpochDraws, OrderParams, StreamShape, plan_epoch
+from streaming.order.share import Share
 from streaming.plans import KeptDraws, digest, draws_for
 
 
@@ -24,13 +25,16 @@ def params_of(**changed: Any) -> OrderParams:
 @pytest.fixture(autouse=True)
 def small_is_large(monkeypatch: Any, tmp_path: Path) -> None:
     monkeypatch.setattr(plans, "LARGE", 100)
+    monkeypatch.setattr(plans, "_AHEAD_AFTER", 1000)
     monkeypatch.setenv("STREAMING_CACHE_DIR", str(tmp_path / "keep"))
 
 
 @pytest.mark.parametrize("method", ["random", "stratified", "per_stream", "device_per_stream"])
-@pytest.mark.parametrize("algo", ["py1e", "py1s", "naive"])
-def test_kept_draws_are_those_that_are_made(method: str, algo: str, monkeypatch: Any) -> None:
-    params = params_of(batching_method=method, shuffle_algo=algo)
+@pytest.mark.parametrize("algo", ["py1e", "py1s", "naive", None])
+def test_kept_draws_are_those_that_are_made(
+    method: str, algo: str | None, monkeypatch: Any
+) -> None:
+    params = params_of(batching_method=method, shuffle_algo=algo or "", shuffle=algo is not None)
     expected = plan_epoch(params, 1, 2, 1, 3).to_array()
     for _ in range(2):
         draws = draws_for(params, 3)
@@ -40,10 +44,29 @@ def test_kept_draws_are_those_that_are_made(method: str, algo: str, monkeypatch:
 
 
 def test_what_is_not_worth_keeping() -> None:
-    assert draws_for(params_of(shuffle=False), 0) is None
+    all_once = (StreamShape(np.full(20, 10), 200, 1.0),)
+    assert draws_for(params_of(shuffle=False, streams=all_once), 0) is None
     assert draws_for(params_of(shuffle_algo="blockwise"), 0) is None
     small = (StreamShape(np.full(9, 11), 99, 1.0),)
     assert draws_for(params_of(streams=small), 0) is None
+
+
+@pytest.mark.parametrize("nodes", [2, 4])
+def test_a_node_keeps_its_share(nodes: int, monkeypatch: Any) -> None:
+    params = params_of(streams=(StreamShape(np.full(200, 100), 20_000, 1.0),), batch_size=16)
+    expected = plan_epoch(params, nodes, 2, 1, 3)
+    for node in reversed(range(nodes)):
+        draws = draws_for(params, 3, nodes, node)
+        assert isinstance(draws, KeptDraws)
+        plan = plan_epoch(params, nodes, 2, 1, 3, draws=pickle.loads(pickle.dumps(draws)))
+        for rank in range(2):
+            assert np.array_equal(plan.ids(node, rank, 0), expected.ids(node, rank, 0))
+    kept = [path.stat().st_size for path in Path(draws._keep.path).glob("plan-*.keep")]
+    assert len(kept) == nodes
+    assert max(kept) < 2 * 20_000 / nodes + 600
+    # What other nodes are given can be asked for too, at the price of all.
+    assert np.array_equal(plan.ids(nodes - 1, 0, 0), expected.ids(nodes - 1, 0, 0))
+    assert len(list(Path(draws._keep.path).glob("plan-*.keep"))) == nodes + 1
 
 
 def test_no_folder(monkeypatch: Any) -> None:
@@ -67,6 +90,7 @@ def test_every_parameter_that_counts_is_in_the_key() -> None:
     changed: list[dict[str, Any]] = [
         {"shuffle_algo": "py1s"},
         {"shuffle_seed": 1},
+        {"shuffle": False},
         {"shuffle_block_size": 60},
         {"num_canonical_nodes": 1},
         {"sampling_method": "fixed"},
@@ -76,6 +100,7 @@ def test_every_parameter_that_counts_is_in_the_key() -> None:
     ]
     keys = [digest(replace(base, **each), 0, None) for each in changed]
     keys += [digest(base, epoch, stream) for epoch in (0, 1) for stream in (None, 0, 1)]
+    keys += [digest(base, 0, None, Share(300, 2, 2, node)) for node in (0, 1)]
     assert len(set(keys)) == len(keys)
     for each in ({"batch_size": 9}, {"partition_algo": "orig"}, {"initial_physical_nodes": 3}):
         assert digest(replace(base, **each), 0, None) == digest(base, 0, None)
@@ -92,9 +117,10 @@ def test_a_pickled_plan_takes_no_draws_along(tmp_path: Path) -> None:
 
 
 def test_the_next_epoch_is_drawn_while_this_one_is_used(monkeypatch: Any) -> None:
+    monkeypatch.setattr(plans, "_AHEAD_AFTER", 2)
     draws = draws_for(params_of(), 0)
     assert isinstance(draws, KeptDraws)
-    for _ in range(plans._AHEAD_AFTER):
+    for _ in range(2):
         draws.ids(None)
     for thread in threading.enumerate():
         if thread.name == "streaming-next-plan":

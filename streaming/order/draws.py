@@ -12,6 +12,7 @@ import numpy as np
 from streaming.order.arrays import Ints, Narrow
 from streaming.order.params import OrderParams
 from streaming.order.sampling import resample_narrow
+from streaming.order.share import Share
 from streaming.order.shuffle import check_shuffle, draw_shuffle
 from streaming.order.shuffle.blockwise import Blockwise
 from streaming.order.units import Sampling
@@ -40,6 +41,30 @@ class SampleIds:
         return np.where(numbers < 0, -1, ids + self.offset)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class SharedIds:
+    """The ids behind the numbers that one node can be given; others' are looked up elsewhere.
+
+    >>> share = Share(num_samples=4, canonical_nodes=2, nodes=2, node=1)
+    >>> own = SampleIds(np.array([7, 5], np.uint8), 0)
+    >>> SharedIds(share, own, lambda: SampleIds(None, 0))(np.array([3, -1, 2])).tolist()
+    [5, -1, 7]
+    """
+
+    share: Share
+    own: SampleIds
+    """The ids behind places in the share."""
+    whole: Callable[[], SampleIds]
+    """Gives the ids behind all numbers."""
+
+    def __call__(self, numbers: Ints) -> Ints:
+        """The ids of `numbers`; -1, for padding, stays -1."""
+        places = self.share.places(numbers)
+        if ((places < 0) & (numbers >= 0)).any():
+            return self.whole()(numbers)
+        return self.own(places)
+
+
 def shuffle_block_size(params: OrderParams, stream_id: int | None) -> int:
     """Samples of a shuffle block: one stream's part of it where it is shuffled by itself."""
     if stream_id is None:
@@ -64,13 +89,19 @@ def check_draws(params: OrderParams, stream_id: int | None) -> None:
     )
 
 
-def draw_ids(params: OrderParams, epoch: int, stream_id: int | None = None) -> SampleIds:
+def draw_ids(
+    params: OrderParams, epoch: int, stream_id: int | None = None, share: Share | None = None
+) -> SampleIds:
     """Draw which samples an epoch takes, and in which order, before they are dealt out.
 
     Args:
         params: the data set's parameters.
         epoch: number of the epoch, from 0.
         stream_id: number of the stream to draw for alone; None: all streams together.
+        share: what to keep of a shuffle that has to be drawn as a whole; None: everything.
+
+    Returns:
+        The ids behind all numbers, or behind all places in the share.
 
     Raises:
         ValueError: as `resample` and `get_shuffle` do.
@@ -85,7 +116,11 @@ def draw_ids(params: OrderParams, epoch: int, stream_id: int | None = None) -> S
         return _compute_ids(params, epoch, stream_id)
     taken = resample_narrow(params, epoch, stream_id)
     if not params.shuffle:
-        return SampleIds(taken.ids, 0 if taken.ids is not None else taken.offset)
+        if share is None:
+            return SampleIds(taken.ids, 0 if taken.ids is not None else taken.offset)
+        if taken.ids is None:
+            return SampleIds(share.take(np.arange(share.num_samples)), taken.offset)
+        return SampleIds(share.take(taken.ids), 0)
     shuffle = draw_shuffle(
         params.shuffle_algo,
         taken.units,
@@ -93,6 +128,7 @@ def draw_ids(params: OrderParams, epoch: int, stream_id: int | None = None) -> S
         params.shuffle_seed,
         epoch,
         shuffle_block_size(params, stream_id),
+        share=share,
     )
     if taken.ids is None:
         return SampleIds(shuffle, taken.offset)
@@ -137,10 +173,10 @@ class EpochDraws:
     def __init__(self, params: OrderParams, epoch: int) -> None:
         self.params = params
         self.epoch = epoch
-        self._drawn: dict[int | None, SampleIds] = {}
+        self._drawn: dict[int | None, SampleIds | SharedIds] = {}
         self._lock = threading.Lock()
 
-    def ids(self, stream_id: int | None) -> SampleIds:
+    def ids(self, stream_id: int | None) -> SampleIds | SharedIds:
         """The ids behind the sample numbers of all streams, or of one."""
         drawn = self._drawn.get(stream_id)
         if drawn is None:
@@ -151,7 +187,7 @@ class EpochDraws:
                     self._drawn[stream_id] = drawn
         return drawn
 
-    def _make(self, stream_id: int | None) -> SampleIds:
+    def _make(self, stream_id: int | None) -> SampleIds | SharedIds:
         return draw_ids(self.params, self.epoch, stream_id)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -262,10 +262,10 @@ params = OrderParams((stream,), epoch, 32, nodes, shuffle=True, shuffle_algo="bl
                      shuffle_block_size=4_000_000 // nodes)
 best = 9.0
 for _ in range(3):
-    start = time.perf_counter()
+    start = time.process_time()
     plan = plan_epoch(params, nodes, 8, 8, 0, at * (nodes * 256))
     ids = plan.ids(nodes - 1, 7, 7, 0, 64)
-    best = min(best, time.perf_counter() - start)
+    best = min(best, time.process_time() - start)
 assert len(np.unique(ids)) == 64 and ids.min() >= 0
 with open("/proc/self/status") as status:  # a child's ru_maxrss begins with its parent's
     peak = next(line.split()[1] for line in status if line.startswith("VmHWM"))
@@ -285,7 +285,7 @@ def scales() -> Iterator[tuple[int, int, int, int]]:
 def test_a_million_shards(scale: tuple[int, int, int, int]) -> None:
     """Of a billion and of a trillion samples: the first ids, and those at 90 %.
 
-    The bound of time leaves room for a machine that is busy; `make bench-scale` measures it.
+    The bound is of the time that the CPU takes; `make bench-scale` measures it.
     """
     command = [sys.executable, "-c", PROGRAM, *map(str, scale)]
     seconds, mebibytes = subprocess.run(
@@ -299,9 +299,9 @@ def test_slices_take_time_by_their_length() -> None:
     stream = StreamShape(np.full(1000, 10**9), 10**12, 1.0)
     params = OrderParams((stream,), 10**12, 32, 128, shuffle=True, shuffle_algo="blockwise")
     plan = plan_epoch(params, 16, 8, 8, 0, 5 * 10**11)
-    begin = time.perf_counter()
+    begin = time.process_time()
     ids = plan.ids(15, 7, 7, 10**7, 10**7 + 100)
-    assert time.perf_counter() - begin < 1
+    assert time.process_time() - begin < 1
     assert len(np.unique(ids)) == 100
 
 

@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streaming.order.arrays import narrowest
+from streaming.order.share import Share
 from streaming.order.shuffle.blockwise import draw_blockwise
 from streaming.order.shuffle.naive import draw_naive
 from streaming.order.shuffle.py1br import draw_py1br
-from streaming.order.shuffle.py1e import draw_py1e
+from streaming.order.shuffle.py1e import draw_py1e, draw_py1e_of
 from streaming.order.shuffle.py1s import draw_py1s
 from streaming.order.shuffle.py2s import draw_py2s
 
@@ -80,8 +81,11 @@ def draw_shuffle(
     epoch: int,
     block_size: int = 1 << 18,
     dtype: np.dtype[Any] | None = None,
+    share: Share | None = None,
 ) -> NDArray[Any]:
     """`get_shuffle` in the narrowest unsigned type that holds the result, or in `dtype`.
+
+    Of a physical node's `share` only that is kept; `py1e` leaves out most of the work for others'.
 
     >>> draw_shuffle("naive", np.array([3, 4]), 1, seed=0, epoch=0).dtype
     dtype('uint8')
@@ -90,7 +94,12 @@ def draw_shuffle(
     num_samples = int(sizes.sum())
     check_shuffle(algo, num_samples, num_canonical_nodes, block_size)
     dtype = dtype or narrowest(num_samples)
-    return SHUFFLE_ALGOS[algo](sizes, num_canonical_nodes, seed, epoch, block_size, dtype)
+    arguments = sizes, num_canonical_nodes, seed, epoch, block_size, dtype
+    if share is None:
+        return SHUFFLE_ALGOS[algo](*arguments)
+    if algo == "py1e" and share.is_whole_runs:
+        return draw_py1e_of(share.owners, *arguments)
+    return share.take(SHUFFLE_ALGOS[algo](*arguments))
 
 
 def get_shuffle(

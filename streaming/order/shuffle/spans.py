@@ -116,3 +116,10 @@ def write_shuffled(
         rng.shuffle(samples)
         out[place : place + size] = samples
         place += size
+
+
+def skip_shuffled(rng: np.random.Generator, sizes: list[int]) -> None:
+    """Draw what `write_shuffled` draws, and keep nothing."""
+    samples = np.arange(max(sizes, default=0))
+    for size in sizes:
+        rng.shuffle(samples[:size])
