@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 from torch.utils.data import IterableDataset
 
 from streaming.batches import BatchMaker
-from streaming.cache import ShardCache
+from streaming.cache import MAX_CONNECTIONS, ShardCache
 from streaming.epochs import Iteration
 from streaming.fingerprint import Fingerprints, check_fingerprint
+from streaming.need import needs_of, processes_on_node
 from streaming.opening import make_streams
 from streaming.order.plan import EpochPlan, OrderParams
 from streaming.order.sampling import resample
@@ -94,6 +95,8 @@ class StreamingDataset(StreamedSamples, IterableDataset[Any]):
         replicate_dims: The names of its dimensions along which ranks are given the same samples.
         pad: What to do where samples can't be dealt out evenly: ``repeat`` some, or ``none``, so
             that each comes once and some ranks get a batch less. For evaluation.
+        max_connections: Most connections to the remote, of all processes of a node together. So
+            many are used as pay.
 
     Raises:
         ValueError: If an argument makes no sense, naming it.
@@ -148,6 +151,7 @@ class StreamingDataset(StreamedSamples, IterableDataset[Any]):
         device_mesh: Any = None,
         replicate_dims: str | Sequence[str] | None = None,
         pad: str = "repeat",
+        max_connections: int = MAX_CONNECTIONS,
     ) -> None:
         # What is read: how often an epoch takes which samples.
         self.sampling_method, self.sampling_granularity = sampling_method, sampling_granularity
@@ -163,6 +167,7 @@ class StreamingDataset(StreamedSamples, IterableDataset[Any]):
         # How it is brought here.
         self.predownload, self.allow_unsafe_types = predownload, allow_unsafe_types
         self.cache_limit = None if cache_limit is None else bytes_to_int(cache_limit)
+        self.max_connections = max_connections
         check_arguments(self)
         groups = groups_of_mesh(replication, device_mesh, replicate_dims)
         if groups is not None:
@@ -201,7 +206,11 @@ class StreamingDataset(StreamedSamples, IterableDataset[Any]):
         self._fingerprints = Fingerprints()
         self._counters = Counters(self._progress.board)
         self._cache = ShardCache(
-            self._directories, self.shards, self.cache_limit, self._counters.add
+            self._directories,
+            self.shards,
+            self.cache_limit,
+            self._counters.add,
+            max_connections=max_connections,
         )
 
     def __len__(self) -> int:
@@ -284,8 +293,8 @@ class StreamingDataset(StreamedSamples, IterableDataset[Any]):
         self, epoch: EpochPlan, place: Place, skip: int = 0
     ) -> Iterator[Callable[[int], None]]:
         """Fetch what an iteration will need; what is yielded tells how much it has used since."""
-        blocks = self._shard_blocks(epoch, place, skip)
-        prefetcher = self._cache.prefetcher(blocks, self._samples_ahead)
+        needs = needs_of(self, epoch, place, skip)
+        ahead = self._cache.ahead(needs, processes_on_node(self))
         done = 0
 
         def advance(samples: int) -> None:
@@ -294,21 +303,15 @@ class StreamingDataset(StreamedSamples, IterableDataset[Any]):
             self._cache.refresh()
             self._counters.add(samples=samples)
             self._counters.flush()
-            if prefetcher is not None:
-                prefetcher.advance(done)
+            if ahead is not None:
+                ahead.advance(done)
 
         try:
             yield advance
         finally:
-            if prefetcher is not None:
-                prefetcher.stop()
+            if ahead is not None:
+                ahead.stop()
             self._counters.flush()
-
-    def _shard_blocks(
-        self, epoch: EpochPlan, place: Place, skip: int
-    ) -> Iterator[NDArray[np.int64]]:
-        for ids in sample_blocks(epoch, place, skip):
-            yield np.searchsorted(self.sample_offset_per_shard, ids, side="right") - 1
 
     def begin_for_workers(self) -> int:
         """Begin an iteration for the workers that a loader is about to start or wake.

@@ -106,20 +106,23 @@ def place_of(world: World) -> Place:
     return world.node, world.rank_of_node, world.worker_of_rank
 
 
-def sample_blocks(epoch: EpochPlan, place: Place, skip: int = 0) -> Iterator[NDArray[np.int64]]:
+def sample_blocks(
+    epoch: EpochPlan, place: Place, skip: int = 0, size: int = BLOCK
+) -> Iterator[NDArray[np.int64]]:
     """A worker's samples in order, without padding, a block at a time.
 
     Args:
         epoch: The plan.
         place: The worker's place.
         skip: How many of its samples to leave out.
+        size: How many there are in a block at most.
     """
     _, _, _, batches, batch_size = epoch.shape
     # Padding may stand between samples only in the last batch, which is counted through.
     start = min(skip, max(0, batches - 1) * batch_size)
     skip -= start
-    for begin in range(start, batches * batch_size, BLOCK):
-        ids = epoch.ids(*place, begin, min(begin + BLOCK, batches * batch_size))
+    for begin in range(start, batches * batch_size, size):
+        ids = epoch.ids(*place, begin, min(begin + size, batches * batch_size))
         ids = ids[ids >= 0]
         yield ids[skip:]
         skip = max(0, skip - len(ids))

@@ -9,11 +9,13 @@ from numpy.typing import NDArray
 
 from streaming.cache import MissingShardError, ShardCache
 from streaming.format.array import Array
+from streaming.format.errors import CorruptShardError
 from streaming.format.reader import Reader
 from streaming.format.shards import ShardList
 from streaming.opening import open_stream
 from streaming.order.spanner import Spanner
 from streaming.stats import Counters
+from streaming.storage import StoreError
 from streaming.stream import Stream
 from streaming.validation import check_limit
 
@@ -75,13 +77,19 @@ class StreamedSamples(Array):
         """
         shard, at = self.spanner[sample_id]
         while True:
+            reader = None
             try:
-                return self._cache.reader(shard).sample(at)
+                reader = self._cache.reader_of_samples(shard)
+                return reader.sample(at)
             except MissingShardError:
                 raise
-            except FileNotFoundError:
+            except (FileNotFoundError, StoreError, CorruptShardError) as error:
+                if reader is not None and self._cache.give_up_ranges(shard, reader):
+                    continue  # the whole shard can be had perhaps, or says more of what is wrong
                 # Another thread of ours closed it and somebody evicted it, in between.
-                if not retry or not self._cache.forget(shard):
+                if not isinstance(error, FileNotFoundError) or not retry:
+                    raise
+                if not self._cache.forget(shard):
                     raise
                 retry -= 1
 
@@ -133,7 +141,8 @@ class StreamedSamples(Array):
         """What this rank and its workers have done since the start.
 
         Returns:
-            ``samples``, ``bytes_fetched``, ``bytes_read`` (of samples), ``shards_fetched``,
+            ``samples``, ``bytes_fetched`` (in whole shards), ``bytes_fetched_by_range`` (samples
+            whose shards were not here), ``bytes_read`` (of samples), ``shards_fetched``,
             ``cache_hits`` (shards opened that were here), ``evictions``, ``retries`` of downloads,
             and ``wait_s``, the seconds that iterations waited for shards.
         """

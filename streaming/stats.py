@@ -20,6 +20,7 @@ COUNTERS = (
     "evictions",
     "retries",
     "wait_ns",
+    "bytes_fetched_by_range",
 )
 """The counters, in the order of their numbers on the board."""
 

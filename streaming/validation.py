@@ -22,6 +22,7 @@ _LEAST = {
     "shuffle_block_size": 1,
     "replication": 1,
     "cache_limit": 1,
+    "max_connections": 1,
 }
 
 

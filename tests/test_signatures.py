@@ -20,7 +20,10 @@ DATASETS = (
     *("StreamingOutsideGIWebVid", "StreamingPile", "StreamingVisionDataset"),
 )
 
-PLACE = ("rank", "world_size", "local_world_size", "device_mesh", "replicate_dims", "pad")
+PLACE = (
+    *("rank", "world_size", "local_world_size", "device_mesh", "replicate_dims", "pad"),
+    "max_connections",
+)
 """What every dataset takes besides."""
 
 ADDED: dict[str, tuple[str, ...]] = {

@@ -6,8 +6,17 @@ get stale.
 """
 
 from streaming.cache.cache import MissingShardError, ShardCache
+from streaming.cache.connections import MAX_CONNECTIONS
 from streaming.cache.directory import Directory
-from streaming.cache.prefetch import Prefetcher
+from streaming.cache.prefetch import Needs, Prefetcher
 from streaming.cache.space import CacheFullError
 
-__all__ = ["CacheFullError", "Directory", "MissingShardError", "Prefetcher", "ShardCache"]
+__all__ = [
+    "MAX_CONNECTIONS",
+    "CacheFullError",
+    "Directory",
+    "MissingShardError",
+    "Needs",
+    "Prefetcher",
+    "ShardCache",
+]

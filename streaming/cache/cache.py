@@ -13,20 +13,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streaming.cache.ahead import LOOK, LOOK_BYTES, RangesAhead
+from streaming.cache.connections import MAX_CONNECTIONS, Turn
 from streaming.cache.directory import Directory
-from streaming.cache.fetch import fetch_shard
-from streaming.cache.prefetch import Prefetcher
+from streaming.cache.fetch import Errand, fetch_shard
+from streaming.cache.prefetch import Needs, Prefetcher
+from streaming.cache.ranges import Ranges
 from streaming.cache.space import Blocked, MayEvict, Space, Victim
+from streaming.cache.transfer import Network, Version
 from streaming.format.errors import CorruptShardError
 from streaming.format.hashing import hasher
 from streaming.format.reader import Reader
 
 log = logging.getLogger("streaming")
 
-FETCH_THREADS = 4
-"""Shards that one process fetches side by side."""
-BYTES_AHEAD = 256 << 20
-"""How far a process fetches ahead unless told in samples."""
+BYTES_AHEAD = 512 << 20
+"""How far ahead a node's processes fetch unless told in samples: what keeps a fast link busy for a
+second."""
 LOOK_S = 0.01
 """How often to look, at most, whether shards that are open were evicted."""
 TOUCH_S = 10.0
@@ -45,9 +48,12 @@ class ShardCache:
         readers: The shards' readers, by number.
         limit: Bytes that the shards fetched may take together, or None.
         count: Called with amounts to add to the run's counters: ``shards_fetched``,
-            ``bytes_fetched``, ``cache_hits``, ``evictions``, ``retries``, ``wait_ns``.
+            ``bytes_fetched``, ``bytes_fetched_by_range``, ``cache_hits``, ``evictions``,
+            ``retries``, ``wait_ns``.
         max_open: How many shards to keep open for reading; None for as many as the process may
             well open.
+        max_connections: Most connections of the node's processes together, of which each takes its
+            part.
     """
 
     def __init__(
@@ -57,11 +63,13 @@ class ShardCache:
         limit: int | None,
         count: Callable[..., None],
         max_open: int | None = None,
+        max_connections: int = MAX_CONNECTIONS,
     ) -> None:
         self.directories = list(directories)
         self._readers = readers
         self._count = count
         self._max_open = max_open or _default_max_open()
+        self._max_connections = max_connections
         self.space = Space(self.directories, limit, on_evict=self._count_evictions)
         ends = np.cumsum([len(directory.index) for directory in directories])
         self._offsets = [0, *ends.tolist()]
@@ -74,7 +82,20 @@ class ShardCache:
         self._swept = False
         self._touched_s = time.monotonic()
         self._looked_s = 0.0
+        self._begin_process(self._max_connections)
+
+    def _begin_process(self, connections: int) -> None:
         self._pid = os.getpid()
+        self._ranges = Ranges(self.directories, Network(connections), self._count)
+
+    @property
+    def ranges(self) -> Ranges:
+        """What this process reads by ranges, over its own connections."""
+        if self._pid != os.getpid():
+            for reader in self._open.values():
+                reader.bytes_read = 0  # what a parent has read is the parent's to count
+            self._begin_process(self._max_connections)
+        return self._ranges
 
     def _count_evictions(self, shards: int) -> None:
         self._count(evictions=shards)
@@ -99,6 +120,39 @@ class ShardCache:
             pass  # another thread closed it; whoever holds it reads on
         return reader
 
+    def reader_of_samples(self, shard: int) -> Reader:
+        """A shard for reading some samples: by ranges, if it is not here and that is quicker.
+
+        Raises:
+            MissingShardError: If its stream has no remote to fetch it from.
+            CorruptShardError: If it is damaged, also when fetched again.
+            StoreError: If it can't be fetched.
+        """
+        if shard not in self._open:
+            at, local = self.locate(shard)
+            directory = self.directories[at]
+            if directory.is_cache and not directory.is_present(local):
+                ranged = self.ranges.reader(shard, at, local, self._readers[shard])
+                if ranged is not None:
+                    return ranged
+        return self.reader(shard)
+
+    def ask(self, shards: NDArray[np.int64], places: NDArray[np.int64]) -> None:
+        """Begin to fetch samples by ranges, where that is quicker than their shards.
+
+        Args:
+            shards: The samples' shards.
+            places: Their places in them.
+        """
+        for shard in dict.fromkeys(shards.tolist()):
+            if shard in self._open:
+                continue
+            at, local = self.locate(shard)
+            directory = self.directories[at]
+            if directory.is_cache and not directory.is_present(local):
+                own = places[shards == shard]
+                self.ranges.ask(shard, at, local, self._readers[shard], own)
+
     def _open_shard(self, shard: int) -> Reader:
         at, local = self.locate(shard)
         directory = self.directories[at]
@@ -109,6 +163,7 @@ class ShardCache:
         else:
             self._open_original(shard, directory, local)
         reader = self._readers[shard]
+        self.ranges.close(shard)
         with self._lock:
             self._open[shard] = reader
             while len(self._open) > self._max_open:
@@ -176,17 +231,25 @@ class ShardCache:
             claim.release()
 
     def _fetch(
-        self, shard: int, at: int, local: int, may_evict: MayEvict | None = None
+        self,
+        shard: int,
+        at: int,
+        local: int,
+        may_evict: MayEvict | None = None,
+        need: float = -1.0,
+        turn: Turn | None = None,
     ) -> Blocked | None:
-        fetched = fetch_shard(
-            self.directories[at],
-            at,
-            local,
-            self.space,
+        ranges = self.ranges
+        errand = Errand(
+            ranges.network,
+            need,
+            turn,
             may_evict,
+            ranges.version(shard) or Version(),
             on_retry=lambda: self._count(retries=1),
             on_fetched=lambda travelled: self._count(shards_fetched=1, bytes_fetched=travelled),
         )
+        fetched = fetch_shard(self.directories[at], at, local, self.space, errand)
         if isinstance(fetched, Blocked):
             return fetched
         self._verified.add(shard)
@@ -219,6 +282,13 @@ class ShardCache:
                     f"{raw.hashes.get(algo)}"
                 )
         self._verified.add(shard)
+
+    def give_up_ranges(self, shard: int, reader: Reader) -> bool:
+        """Don't read a shard by ranges any more, if that is what a reader does, and has failed."""
+        if reader is self._readers[shard]:
+            return False
+        self.ranges.give_up(shard)
+        return True
 
     def forget(self, shard: int) -> bool:
         """Close a shard whose file vanished before it was read; False if it was not even open."""
@@ -257,6 +327,7 @@ class ShardCache:
         """Add what was read since the last time to the counters."""
         for reader in list(self._open.values()):
             self._count_read(reader)
+        self._ranges.count_read()
 
     def _count_read(self, reader: Reader) -> None:
         read, reader.bytes_read = reader.bytes_read, 0
@@ -269,30 +340,35 @@ class ShardCache:
 
     # Fetching ahead.
 
-    def prefetcher(
-        self, shards: Iterator[NDArray[np.int64]], samples_ahead: int | None
-    ) -> Prefetcher | None:
+    def ahead(self, needs: Needs, processes: int) -> "Ahead | None":
         """Begin to fetch ahead; None if everything is read where it lies.
 
         Args:
-            shards: The shards of the samples to come, in their order, as blocks of arrays.
-            samples_ahead: How far to look, in samples, or None to go by bytes.
+            needs: What will be needed.
+            processes: How many processes of this node share the connections.
         """
-        if self._pid != os.getpid():
-            self._pid = os.getpid()
-            for reader in self._open.values():
-                reader.bytes_read = 0  # what a parent has read is the parent's to count
+        most = max(1, self._max_connections // processes)
+        if self.ranges.network.connections.most != most:
+            self._begin_process(most)
         if not any(directory.is_cache for directory in self.directories):
             return None
+        return Ahead(self, needs)
+
+    @property
+    def bytes_ahead(self) -> int:
+        """How far a node fetches ahead unless told in samples."""
         limit = self.space.limit
-        ahead = BYTES_AHEAD if limit is None else min(BYTES_AHEAD, limit // 2)
-        return Prefetcher(self, shards, samples_ahead, ahead, FETCH_THREADS)
+        return BYTES_AHEAD if limit is None else min(BYTES_AHEAD, limit // 2)
 
     def is_present(self, shard: int) -> bool:
         """Whether a shard is here, with its full size."""
         at, local = self.locate(shard)
         directory = self.directories[at]
         return not directory.is_cache or directory.is_present(local)
+
+    def is_fetched(self, shard: int) -> bool:
+        """Whether a shard is fetched at all, and not only read by ranges."""
+        return not self.ranges.is_sparse(self.locate(shard)[0])
 
     def size(self, shard: int) -> int:
         """The bytes that a shard takes while it is fetched, raw and compressed."""
@@ -304,7 +380,9 @@ class ShardCache:
         """The number of a shard that could be evicted."""
         return int(self._offsets[victim.directory]) + victim.shard
 
-    def fetch_ahead(self, shard: int, may_evict: MayEvict) -> bool:
+    def fetch_ahead(
+        self, shard: int, may_evict: MayEvict, need: float = -1.0, turn: Turn | None = None
+    ) -> bool:
         """Fetch a shard unless somebody is about it; False if there is no room for it now."""
         at, local = self.locate(shard)
         claim = self.directories[at].claim(local)
@@ -313,7 +391,7 @@ class ShardCache:
         try:
             if self.directories[at].is_present(local):
                 return True
-            return self._fetch(shard, at, local, may_evict) is None
+            return self._fetch(shard, at, local, may_evict, need, turn) is None
         finally:
             claim.release()
 
@@ -363,13 +441,36 @@ class ShardCache:
 
     def __getstate__(self) -> dict[str, Any]:
         state = self.__dict__.copy()
-        for name in ("_open", "_lock", "_verified", "_swept", "_touched_s", "_looked_s", "_pid"):
+        own = ("_open", "_lock", "_verified", "_swept", "_touched_s", "_looked_s", "_pid")
+        for name in (*own, "_ranges"):
             del state[name]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._begin_empty()
+
+
+class Ahead:
+    """What fetches ahead of an iteration: whole shards for the node, samples for this worker."""
+
+    def __init__(self, cache: ShardCache, needs: Needs) -> None:
+        look = min(LOOK, int(LOOK_BYTES / max(1.0, needs.sample_bytes)))
+        cache.ranges.begin(needs.sparse)
+        self._ranges = RangesAhead(cache.ask, needs.own, look)
+        self._shards = Prefetcher(cache, needs, cache.bytes_ahead, cache.ranges.network.connections)
+        self._cache = cache
+
+    def advance(self, position: int) -> None:
+        """Tell how many samples the iteration has handed out."""
+        self._cache.ranges.spare_connections()
+        self._ranges.advance(position)
+        self._shards.advance(position)
+
+    def stop(self) -> None:
+        """End it; downloads under way are finished, but nobody waits for them."""
+        self._ranges.stop()
+        self._shards.stop()
 
 
 def _default_max_open() -> int:

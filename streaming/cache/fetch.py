@@ -2,13 +2,17 @@
 
 import logging
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from typing import BinaryIO
 
+from streaming.cache.connections import Turn
 from streaming.cache.directory import NOT_OURS, Directory
+from streaming.cache.landing import Landing, Stream
 from streaming.cache.space import Blocked, MayEvict, Space
+from streaming.cache.transfer import Network, Source, Version
 from streaming.cache.waiting import waiting
 from streaming.format.compression import decompress_stream
 from streaming.format.errors import FormatError
@@ -17,6 +21,9 @@ from streaming.format.info import FileInfo
 from streaming.storage import StoreError
 
 log = logging.getLogger("streaming")
+
+PIECE = 1 << 20
+"""Bytes that are read at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +39,12 @@ class Checked:
     """A file that refuses more bytes than it should get, and hashes them as they pass.
 
     Args:
-        file: Where they go.
+        file: Where they go; None if they are there already.
         info: Size and hashes that the whole must have.
         algo: The hash to check, or None.
     """
 
-    def __init__(self, file: BinaryIO, info: FileInfo, algo: str | None) -> None:
+    def __init__(self, file: BinaryIO | None, info: FileInfo, algo: str | None) -> None:
         self._file = file
         self._info = info
         self._algo = algo
@@ -55,7 +62,14 @@ class Checked:
             raise self._wrong(f"is longer than the {self._info.bytes:,} bytes that the index gives")
         if self._hash is not None:
             self._hash.update(data)
-        return self._file.write(data)
+        return len(data) if self._file is None else self._file.write(data)
+
+    def passing(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        """Hand pieces on, and check the whole when they have passed."""
+        for piece in pieces:
+            self.write(piece)
+            yield piece
+        self.check()
 
     def check(self) -> None:
         """Check the whole, when it has passed.
@@ -75,14 +89,27 @@ class Checked:
         return StoreError(f"{self._info.basename} {how}", retryable=True)
 
 
+@dataclass
+class Errand:
+    """How a shard is fetched: over which connections, how urgently, and who is told."""
+
+    network: Network = field(default_factory=Network)
+    need: float = -1.0
+    """How soon it is needed, as for :meth:`Connections.turn`."""
+    turn: Turn | None = None
+    """A connection that was waited for already."""
+    may_evict: MayEvict | None = None
+    """Which shards may make way for it; None for any."""
+    version: Version = field(default_factory=Version)
+    """The version that the file with its samples has to have, if that is known."""
+    on_retry: Callable[[], None] = lambda: None
+    """Called at each attempt after the first."""
+    on_fetched: Callable[[int], None] = lambda travelled: None
+    """Called with the bytes that travelled, just before anybody can see the shard."""
+
+
 def fetch_shard(
-    directory: Directory,
-    at: int,
-    shard: int,
-    space: Space,
-    may_evict: MayEvict | None = None,
-    on_retry: Callable[[], None] = lambda: None,
-    on_fetched: Callable[[int], None] = lambda travelled: None,
+    directory: Directory, at: int, shard: int, space: Space, errand: Errand | None = None
 ) -> Fetched | Blocked:
     """Make a shard present whose claim the caller holds.
 
@@ -91,9 +118,7 @@ def fetch_shard(
         at: Its number in ``space``.
         shard: The shard.
         space: Where the room comes from.
-        may_evict: Which shards may make way for it; None for any.
-        on_retry: Called at each attempt after the first.
-        on_fetched: Called with the bytes that travelled, just before anybody can see the shard.
+        errand: How to do it.
 
     Returns:
         What it took, or what blocks it if there is no room now.
@@ -103,13 +128,14 @@ def fetch_shard(
         CacheFullError: If there can't be room for it.
         PermissionError: If the directory is not complete, and may not be written to.
     """
+    errand = Errand() if errand is None else errand
     if directory.bring is not None:
         directory.bring(shard)
-        on_fetched(0)
+        errand.on_fetched(0)
         return Fetched(0, 0)
     try:
-        fetch = partial(_Fetch, directory, at, shard, on_retry, on_fetched)
-        return _fetch_again_if_it_vanishes(fetch, space, may_evict)
+        fetch = partial(_Fetch, directory, at, shard, errand)
+        return _fetch_again_if_it_vanishes(fetch, space, errand.may_evict)
     except OSError as error:
         if error.errno not in NOT_OURS:
             raise
@@ -135,19 +161,11 @@ def _fetch_again_if_it_vanishes(
 class _Fetch:
     """One shard's way here."""
 
-    def __init__(
-        self,
-        directory: Directory,
-        at: int,
-        shard: int,
-        on_retry: Callable[[], None],
-        on_fetched: Callable[[int], None],
-    ) -> None:
+    def __init__(self, directory: Directory, at: int, shard: int, errand: Errand) -> None:
         self.directory = directory
         self.at = at
         self.shard = shard
-        self._on_retry = on_retry
-        self._on_fetched = on_fetched
+        self._errand = errand
         self._bytes = 0
         self._retries = 0
         pairs = directory.index.files(shard)
@@ -175,7 +193,7 @@ class _Fetch:
             with waiting(f"shard {self.shard} of {self._url}"):
                 for raw, zipped in self._missing:
                     self._with_retries(raw, zipped)
-            self._on_fetched(self._bytes)
+            self._errand.on_fetched(self._bytes)
             with self.directory.renaming():
                 for raw, zipped in self._missing:
                     self._publish(raw, zipped)
@@ -199,41 +217,67 @@ class _Fetch:
 
     def _retried(self, error: StoreError) -> None:
         self._retries += 1
-        self._on_retry()
+        self._errand.on_retry()
         log.info("Fetching shard %d of %s again: %s", self.shard, self._url, error)
 
     def _bring(self, raw: FileInfo, zipped: FileInfo | None) -> None:
-        """One attempt at one file."""
+        """One attempt at one file; what the store gave is not asked for again if it was right."""
         if zipped is None:
-            self._download(raw)
+            with self._landing(raw) as landing:
+                self._check(landing, raw)
             return
-        source = self._parts.get(zipped.basename)
-        if source is None:
-            source = self.directory.path_of(zipped)
-        else:
-            self._download(zipped)
-        self._decompress(source, raw, zipped)
+        path = self.directory.path_of(zipped)
+        if zipped.basename not in self._parts:
+            with open(path, "rb") as packed:
+                pieces = iter(partial(packed.read, PIECE), b"")
+                self._decompress(pieces, raw, zipped)
+            return
+        with self._landing(zipped) as landing:
+            checked = Checked(None, zipped, self.directory.validate_hash)
+            self._decompress(checked.passing(landing.pieces()), raw, zipped)
 
-    def _download(self, info: FileInfo) -> None:
+    @contextmanager
+    def _landing(self, info: FileInfo) -> Iterator[Landing]:
+        """Begin to bring one file."""
         store = self.directory.store
         assert store is not None
-        with open(self._parts[info.basename], "r+b") as file:
-            checked = Checked(file, info, self.directory.validate_hash)
-            self._bytes += store.get(info.basename, checked)  # type: ignore[arg-type]
-            checked.check()
+        errand, last = self._errand, self.directory.index.files(self.shard)[-1][0]
+        version = errand.version if info.basename == last.basename else Version()
+        source = Source(
+            store, info.basename, info.bytes, self.directory.retry, version, self._retried
+        )
+        turn, errand.turn = errand.turn, None
+        path = self._parts[info.basename]
+        with Landing(path, source, errand.network, errand.need) as landing:
+            try:
+                landing.begin(turn)
+                yield landing
+            finally:
+                self._bytes += landing.bytes
 
-    def _decompress(self, source: str, raw: FileInfo, zipped: FileInfo) -> None:
+    def _check(self, landing: Landing, info: FileInfo) -> None:
+        """Wait for a file, and hash it behind what fills it, if it is to be hashed."""
+        algo = self.directory.validate_hash
+        if algo is not None:
+            for _ in Checked(None, info, algo).passing(landing.pieces()):
+                pass
+        landing.wait()
+
+    def _decompress(self, packed: Iterator[bytes], raw: FileInfo, zipped: FileInfo) -> None:
+        """Decompress a file behind what brings it."""
         algo = self.directory.index.config(self.shard)["compression"]
         try:
-            with open(source, "rb") as packed, open(self._parts[raw.basename], "r+b") as file:
+            with open(self._parts[raw.basename], "r+b") as file:
                 checked = Checked(file, raw, self.directory.validate_hash)
-                decompress_stream(algo, packed, checked, raw.bytes)  # type: ignore[arg-type]
+                source = Stream(packed)
+                decompress_stream(algo, source, checked, raw.bytes)  # type: ignore[arg-type]
+                source.read()
                 checked.check()
         except FormatError as error:
             if zipped.basename not in self._parts:
                 # The damaged file was here before; its space goes to the one that the next attempt
                 # fetches.
-                os.replace(source, self._write_aside(zipped))
+                os.replace(self.directory.path_of(zipped), self._write_aside(zipped))
             raise StoreError(f"{zipped.basename} is damaged: {error}", retryable=True) from error
 
     def _publish(self, raw: FileInfo, zipped: FileInfo | None) -> None:

@@ -1,25 +1,50 @@
-"""Fetch ahead what an iteration will need, in the order in which it will need it.
+"""Fetch ahead what a node will need, in the order in which it will need it.
 
-Threads of a process walk the order of need and claim the next shard that is neither here nor
-claimed. They sleep on a condition while there is nothing to do: until the iteration has moved on,
-or the process is told to stop.
+Every process of the node walks the same order, that of all its workers together: whoever has a free
+connection claims the next shard that is neither here nor claimed. Threads sleep on a condition
+while there is nothing to do: until the iteration has moved on, or the process is told to stop.
 """
 
 import logging
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streaming.cache.connections import Connections, Turn
 from streaming.cache.space import Victim
 
 log = logging.getLogger("streaming")
 
+Ints = NDArray[np.int64]
+
 BLOCK = 1024
 """Samples whose shards are looked up at once."""
+DUE = 256
+"""Shards of so many samples to come are fetched however many bytes they are: each sample can lie in
+another one."""
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What an iteration will need, in its order."""
+
+    node: Iterator[Ints]
+    """The shards of the samples of all workers of the node together, as blocks of arrays."""
+    own: Iterator[tuple[Ints, Ints]]
+    """The shards of this worker's samples, and their places in them, as blocks of arrays."""
+    workers: int
+    """How many workers the node has; each has its own samples."""
+    samples_ahead: int | None
+    """How many samples of each worker to look ahead; None to go by bytes."""
+    sample_bytes: float
+    """What a sample takes on average."""
+    sparse: tuple[int, ...] = ()
+    """The streams that so little is needed of that their shards are not fetched."""
 
 
 class Fetcher(Protocol):
@@ -28,10 +53,15 @@ class Fetcher(Protocol):
     def is_present(self, shard: int) -> bool:
         """Whether the shard can be read."""
 
+    def is_fetched(self, shard: int) -> bool:
+        """Whether the shard is fetched at all, where it is not here."""
+
     def size(self, shard: int) -> int:
         """Bytes that fetching it takes."""
 
-    def fetch_ahead(self, shard: int, may_evict: Callable[[Victim], bool]) -> bool:
+    def fetch_ahead(
+        self, shard: int, may_evict: Callable[[Victim], bool], need: float, turn: Turn
+    ) -> bool:
         """Fetch it unless somebody does; False if there is no room now."""
 
     def number(self, victim: Victim) -> int:
@@ -46,63 +76,69 @@ class Prefetcher:
 
     Args:
         fetcher: Does the fetching.
-        shards: The shards of the iteration's samples, in their order, as blocks of arrays.
-        samples_ahead: How many samples ahead of the iteration to fetch, or None to go by bytes.
-        bytes_ahead: How many bytes to have under way or ready ahead, where ``samples_ahead`` is
-            None.
-        threads: How many shards to fetch side by side.
+        needs: What the iteration will need.
+        bytes_ahead: How far to look ahead where ``needs`` does not say it in samples: until the
+            samples take so many bytes, or the shards that are not here and not needed yet do.
+        connections: Whose turns are waited for.
     """
 
     def __init__(
-        self,
-        fetcher: Fetcher,
-        shards: Iterator[NDArray[np.int64]],
-        samples_ahead: int | None,
-        bytes_ahead: int,
-        threads: int,
+        self, fetcher: Fetcher, needs: Needs, bytes_ahead: int, connections: Connections
     ) -> None:
         self._fetcher = fetcher
-        self._needs = _needs(shards)
-        self._samples_ahead = samples_ahead
-        self._bytes_ahead = bytes_ahead
+        self._connections = connections
+        self._order = _first_needs(needs.node)
+        self._workers = needs.workers
+        self._bytes_ahead: float = bytes_ahead
+        if needs.samples_ahead is None:
+            self._ahead = max(DUE, int(bytes_ahead / max(1.0, needs.sample_bytes)))
+        else:
+            self._ahead = needs.samples_ahead * needs.workers
+            self._bytes_ahead = float("inf")
         self._changed = threading.Condition()
         self._position = 0
+        self._wake_at = 0
         self._stopped = False
-        # What was taken from the order of need and that the iteration has not passed yet:
+        # What was taken from the order of need and that the node has not passed yet:
         # (position, shard, bytes).
         self._taken: deque[tuple[int, int, int]] = deque()
         self._in_window: Counter[int] = Counter()
         self._bytes = 0
         self._next: tuple[int, int] | None = None
         self._exhausted = False
-        self._threads = [
-            threading.Thread(
-                target=self._run if i else self._sweep_and_run,
-                name=f"streaming-fetch-{i}",
-                daemon=True,
-            )
-            for i in range(threads)
-        ]
-        for thread in self._threads:
-            thread.start()
+        self._blocked = 0
+        self._threads = 0
+        with self._changed:
+            self._start_thread()
 
     def advance(self, position: int) -> None:
-        """Tell how many samples the iteration has handed out."""
+        """Tell how many samples this worker's iteration has handed out."""
         with self._changed:
-            self._position = position
-            while self._taken and self._taken[0][0] < position:
+            self._position = position * self._workers
+            while self._taken and self._taken[0][0] < self._position:
                 _, shard, size = self._taken.popleft()
                 self._bytes -= size
                 self._in_window[shard] -= 1
                 if not self._in_window[shard]:
                     del self._in_window[shard]
-            self._changed.notify_all()
+            if self._blocked:
+                self._changed.notify_all()
+            elif self._position >= self._wake_at:
+                self._changed.notify()
 
     def stop(self) -> None:
         """Let the threads end; they finish a download under way, but nobody waits for it."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
+
+    def _start_thread(self) -> None:
+        """Start another thread, if there could be a connection for it."""
+        if self._threads < self._connections.most:
+            self._threads += 1
+            target = self._run if self._threads > 1 else self._sweep_and_run
+            name = f"streaming-fetch-{self._threads - 1}"
+            threading.Thread(target=target, name=name, daemon=True).start()
 
     def _sweep_and_run(self) -> None:
         self._fetcher.sweep()
@@ -111,38 +147,47 @@ class Prefetcher:
     def _run(self) -> None:
         while True:
             with self._changed:
-                shard = self._take()
-                while shard is None and not self._stopped and not self._exhausted:
+                found = self._take()
+                while found is None and not self._stopped and not self._exhausted:
                     self._changed.wait()
-                    shard = self._take()
-                if self._stopped or shard is None:
+                    found = self._take()
+                if self._stopped or found is None:
                     return
-            self._fetch(shard)
+                # There may be more to do, for another.
+                self._start_thread()
+                self._changed.notify()
+            self._fetch(*found)
 
-    def _fetch(self, shard: int) -> None:
+    def _fetch(self, need: int, shard: int) -> None:
         while True:
             with self._changed:
                 position = self._position
             try:
-                if self._fetcher.is_present(shard) or self._fetcher.fetch_ahead(
-                    shard, self._may_evict
-                ):
-                    return
+                with self._connections.turn(need) as turn:
+                    if self._stopped or self._fetcher.is_present(shard):
+                        return
+                    if self._fetcher.fetch_ahead(shard, self._may_evict, need, turn):
+                        return
             except Exception as error:
                 # Whoever needs the shard tries itself, and raises there.
                 log.debug("Could not fetch shard %d ahead: %s", shard, error)
                 return
             with self._changed:
+                self._blocked += 1
                 while self._position == position and not self._stopped:
                     self._changed.wait()
+                self._blocked -= 1
                 if self._stopped or not self._in_window[shard]:
                     return
 
-    def _take(self) -> int | None:
-        """The next shard to see to, or None if there is enough ahead. Called with the lock held."""
-        while True:
+    def _take(self) -> tuple[int, int] | None:
+        """The next shard to fetch, and where it is needed; None if there is enough ahead.
+
+        Called with the lock held.
+        """
+        while not self._stopped:
             if self._next is None:
-                self._next = next(self._needs, None)
+                self._next = next(self._order, None)
             if self._next is None:
                 self._exhausted = True
                 self._changed.notify_all()
@@ -154,17 +199,24 @@ class Prefetcher:
             if self._is_enough(position):
                 return None
             self._next = None
-            size = 0 if self._in_window[shard] else self._fetcher.size(shard)
+            is_missing = not self._in_window[shard] and not self._fetcher.is_present(shard)
+            fetch = is_missing and self._fetcher.is_fetched(shard)
+            size = self._fetcher.size(shard) if fetch else 0
             self._taken.append((position, shard, size))
             self._bytes += size
             self._in_window[shard] += 1
-            if size:
-                return shard
+            if fetch:
+                return position, shard
+        return None
 
     def _is_enough(self, position: int) -> bool:
-        if self._samples_ahead is not None:
-            return position >= self._position + self._samples_ahead
-        return self._bytes >= self._bytes_ahead
+        if position >= self._position + self._ahead:
+            self._wake_at = position - self._ahead + 1
+        elif self._bytes >= self._bytes_ahead and position >= self._position + DUE:
+            self._wake_at = 0
+        else:
+            return False
+        return True
 
     def _may_evict(self, victim: Victim) -> bool:
         """Spare what is needed before, here or (fetched and not opened yet) by other processes."""
@@ -172,7 +224,7 @@ class Prefetcher:
             return victim.was_opened and not self._in_window[self._fetcher.number(victim)]
 
 
-def _needs(blocks: Iterator[NDArray[np.int64]]) -> Iterator[tuple[int, int]]:
+def _first_needs(blocks: Iterator[Ints]) -> Iterator[tuple[int, int]]:
     """The first position of each shard in each block of samples, in order."""
     start = 0
     for block in blocks:

@@ -16,7 +16,7 @@ from typing import Any, Union
 
 from streaming.format.errors import CorruptShardError
 
-__all__ = ["Buffer", "OpenFile", "PositionedFile", "is_network_device", "open_file"]
+__all__ = ["Buffer", "OpenFile", "Positioned", "PositionedFile", "is_network_device", "open_file"]
 
 _NETWORK = re.compile(
     r"9p|afs|beegfs|ceph|cifs|davfs|fuse|fuse\..+|gfs2|glusterfs|gpfs|lustre|ncpfs|nfs4?|ocfs2"
@@ -25,7 +25,17 @@ _NETWORK = re.compile(
 _MOUNTS = "/proc/self/mountinfo"
 
 
-class PositionedFile:
+class Positioned:
+    """What is read by position: its slices are made when they are asked for."""
+
+    def __len__(self) -> int:
+        raise NotImplementedError
+
+    def __getitem__(self, span: slice) -> bytes:
+        raise NotImplementedError
+
+
+class PositionedFile(Positioned):
     """A file whose slices are read from it when asked for; several threads may ask at once.
 
     Args:
@@ -63,8 +73,8 @@ class PositionedFile:
             pass
 
 
-Buffer = Union[mmap.mmap, bytes, PositionedFile]  # noqa: UP007  # evaluated on Python 3.10
-"""What slices to bytes. All but PositionedFile are buffers as well."""
+Buffer = Union[mmap.mmap, bytes, Positioned]  # noqa: UP007  # evaluated on Python 3.10
+"""What slices to bytes. All but Positioned ones are buffers as well."""
 
 
 @dataclass(frozen=True, slots=True)

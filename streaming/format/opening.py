@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from streaming.format.compression import decompress
 from streaming.format.errors import CorruptShardError, FormatError
 from streaming.format.info import FileInfo
-from streaming.format.mapping import OpenFile, PositionedFile, open_file
+from streaming.format.mapping import OpenFile, Positioned, open_file
 
 __all__ = ["Opened", "open_pair", "read_offsets", "read_spans"]
 
@@ -119,7 +119,7 @@ def read_offsets(
 
 
 def read_spans(
-    file: PositionedFile, begins: NDArray[np.int64], ends: NDArray[np.int64]
+    file: Positioned, begins: NDArray[np.int64], ends: NDArray[np.int64]
 ) -> tuple[bytes, NDArray[np.int64], NDArray[np.int64]]:
     """Return the bytes of spans of a file one after another, and where each is in them."""
     spans = zip(begins.tolist(), ends.tolist(), strict=True)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from streaming.format.array import Array
 from streaming.format.errors import CorruptShardError, FormatError
 from streaming.format.info import FileInfo
-from streaming.format.mapping import OpenFile, PositionedFile
+from streaming.format.mapping import OpenFile, Positioned
 from streaming.format.opening import Opened, open_pair, read_offsets, read_spans
 from streaming.units import bytes_to_int
 
@@ -179,6 +179,10 @@ class Reader(Array, ABC):
         least = self._min_bytes()
         return read_offsets(table, self.samples, first, last, least, self._has_fixed_size())
 
+    def first_offset(self) -> int:
+        """The least that the first offset in the table can be."""
+        return 4 * (self.samples + 2)
+
     def _min_bytes(self) -> int:
         """The least that a sample can take."""
         return 0
@@ -211,7 +215,7 @@ class Reader(Array, ABC):
         begin, end = opened.offsets.item(idx), opened.offsets.item(idx + 1)
         self.bytes_read += end - begin
         data = opened.file.data
-        if type(data) is PositionedFile:
+        if isinstance(data, Positioned):
             data = data[begin:end]
             begin, end = 0, end - begin
         try:
@@ -263,7 +267,7 @@ class Reader(Array, ABC):
         ends = opened.offsets[at + 1].astype(np.int64)
         self.bytes_read += int((ends - begins).sum())
         data = opened.file.data
-        if type(data) is PositionedFile:
+        if isinstance(data, Positioned):
             data, begins, ends = read_spans(data, begins, ends)
         try:
             return self._columns(data, begins, ends)
@@ -334,7 +338,7 @@ class JointReader(Reader):
 
     def _open(self) -> Opened:
         file = self._open_pair(self.raw_data, self.zip_data)
-        offsets = self._offsets(file, first=4 * (self.samples + 2), last=len(file.data))
+        offsets = self._offsets(file, self.first_offset(), last=len(file.data))
         return Opened(file, offsets)
 
 
@@ -375,13 +379,17 @@ class SplitReader(Reader):
     def _open(self) -> Opened:
         meta = self._open_pair(self.raw_meta, self.zip_meta)
         file = self._open_pair(self.raw_data, self.zip_data)
-        first = self._header_bytes()
+        first = self.first_offset()
         offsets = self._offsets(meta, first, last=len(file.data))
         if offsets[0] != first:
             raise CorruptShardError(
                 f"{meta.path}: the first sample is said to be at byte {offsets[0]}, not {first}"
             )
         return Opened(file, offsets)
+
+    def first_offset(self) -> int:
+        """The only thing that the first offset in the table can be."""
+        return self._header_bytes()
 
     def _header_bytes(self) -> int:
         """The bytes that precede the samples in their file."""

@@ -86,6 +86,7 @@ class Body:
         close: Gives the connection back, or drops it if bytes are left.
         interrupt: Ends a read that is under way in another thread (shuts the socket down), where
             `close` would wait for it.
+        from_whole: Whether these are cut out of the whole object, which travels all the same.
     """
 
     def __init__(
@@ -96,8 +97,10 @@ class Body:
         etag: str | None = None,
         close: Callable[[], object] | None = None,
         interrupt: Callable[[], object] | None = None,
+        from_whole: bool = False,
     ) -> None:
         self.length = length
+        self.from_whole = from_whole
         self.etag = etag
         self.url = ""
         self._chunks = iter(chunks)

@@ -86,7 +86,8 @@ class HTTPStore(Store):
         length = answer.headers.get("Content-Length")
         size = None if length is None else int(length)
         chunks: Iterator[bytes | memoryview] = answer.stream(CHUNK_BYTES, decode_content=False)
-        if "Range" in headers and answer.status != 206:
+        from_whole = "Range" in headers and answer.status != 206
+        if from_whole:
             chunks = _cut(chunks, start, stop)
             size = None  # Whether the object has them all is seen when they have come.
         return Body(
@@ -95,6 +96,7 @@ class HTTPStore(Store):
             etag=answer.headers.get("ETag"),
             close=answer.close,
             interrupt=lambda: answer.shutdown(),
+            from_whole=from_whole,
         )
 
     def _stat(self, key: str) -> ObjectInfo:
