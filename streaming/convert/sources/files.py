@@ -223,7 +223,11 @@ def open_files(
         FileNotFoundError: If there are none.
     """
     several = [where] if isinstance(where, (str, os.PathLike)) else list(where)
-    listed = [file for one in several for file in find_files(os.fspath(one), options)]
+    listed = [
+        file
+        for one in several
+        for file in find_files(_index_of_bin(os.fspath(one), format), options)
+    ]
     names = {PurePosixPath(file.key).name for file in listed}
     if format is None and "index.json" in names:
         format = _by_index(listed, options)
@@ -254,6 +258,14 @@ def open_files(
     module, _, name = _OPENERS[format].partition(":")
     made: Source = getattr(importlib.import_module(module), name)(chosen, part_bytes, options)
     return made
+
+
+def _index_of_bin(where: str, format: str | None) -> str:
+    """Megatron's data sets are named by the index, the tokens, or by what both have in common."""
+    if where.endswith(".bin"):
+        return where[: -len("bin")] + "idx"
+    bare = format == "megatron" and not stem_and_ending(where)[1] and not _PATTERN.search(where)
+    return f"{where}.idx" if bare and not where.endswith("/") else where
 
 
 def _by_index(files: Sequence[FileRef], options: Mapping[str, Any]) -> str | None:

@@ -8,10 +8,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from streaming.convert.errors import ConvertError, SchemaError
-from streaming.convert.schema import columns_of_arrow
-from streaming.convert.source import Part, Sample, Source
+from streaming.convert.schema import columns_of_arrow, columns_of_samples
+from streaming.convert.source import Batch, Part, Sample, Source
 from streaming.convert.sources.images import image_encoding
 from streaming.convert.sources.tables import row_parts
+from streaming.convert.sources.torch_data import row_value
 from streaming.convert.sources.values import batch_values, rows_of, sliced
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["DatasetSource", "IterableDatasetSource", "open_dataset"]
 
 _READ_ROWS = 1000
+_INFER_ROWS = 100
 _FILES = ("Image", "Audio", "Video", "Pdf")
 
 
@@ -98,10 +100,13 @@ class _Rows(Source):
 
     def read(self, part: Part) -> Iterator[Sample]:
         """The rows of a part."""
-        return rows_of(self.batches(part))
+        return rows_of(self._batches(part))
 
-    def batches(self, part: Part) -> Iterator[Mapping[str, Any]]:
+    def batches(self, part: Part) -> Iterator[Batch]:
         """The rows of a part, in batches of some megabytes."""
+        return self._batches(part)
+
+    def _batches(self, part: Part) -> Iterator[Mapping[str, Any]]:
         columns = self._columns
         for table in self._tables(part):
             for batch in sliced(table):
@@ -181,8 +186,35 @@ class IterableDatasetSource(_Rows):
         """The data set's shards."""
         return [Part(n, f"shard {n} of {self._shards}", (n,)) for n in range(self._shards)]
 
+    @cached_property
+    def _columns(self) -> dict[str, str]:
+        if self.dataset.features is not None:
+            return super()._columns
+        rows = list(islice(self.read(self.parts()[0]), _INFER_ROWS))
+        if not rows:
+            raise SchemaError(f"{self.describe()} has no rows to infer columns from")
+        return columns_of_samples(rows, self.describe(), self._given)
+
+    def read(self, part: Part) -> Iterator[Sample]:
+        """The rows of a part."""
+        if self.dataset.features is not None:
+            yield from super().read(part)
+            return
+        for row in self._shard(part):
+            yield {
+                name: row_value(value, self._given.get(name, ""))
+                for name, value in row.items()
+                if name not in self._dropped
+            }
+
+    def batches(self, part: Part) -> Iterator[Batch] | None:  # type: ignore[override]
+        """The rows of a part as columns, if the library knows what they are."""
+        return None if self.dataset.features is None else super().batches(part)
+
     def _tables(self, part: Part) -> Iterator[pa.Table]:
-        shard = self.dataset
-        if self._shards > 1:
-            shard = shard.shard(num_shards=self._shards, index=part.spec[0])
-        yield from islice(shard.with_format("arrow").iter(_READ_ROWS), None)
+        yield from self._shard(part).with_format("arrow").iter(_READ_ROWS)
+
+    def _shard(self, part: Part) -> Any:
+        if self._shards == 1:
+            return self.dataset
+        return self.dataset.shard(num_shards=self._shards, index=part.spec[0])

@@ -15,7 +15,7 @@ from streaming.convert.schema import columns_of_samples
 from streaming.convert.source import Part, Sample, Source, Unreadable
 from streaming.convert.sources.tables import row_parts
 
-__all__ = ["IterableSource", "MapSource", "open_torch"]
+__all__ = ["IterableSource", "MapSource", "open_torch", "row_value"]
 
 _INFER_ROWS = 100
 
@@ -90,7 +90,7 @@ class _Samples(Source):
         else:
             named = {"0": sample}
         return {
-            name: _value(value, self._given.get(name, ""))
+            name: row_value(value, self._given.get(name, ""))
             for name, value in named.items()
             if name not in self._dropped
         }
@@ -195,7 +195,7 @@ def _seen_as_worker(dataset: Any, number: int, count: int) -> Iterator[None]:
         worker._worker_info = before
 
 
-def _value(value: Any, encoding: str) -> Any:
+def row_value(value: Any, encoding: str) -> Any:
     """A value as a writer takes it: tensors as arrays, those without axes as numbers."""
     if hasattr(value, "detach") and hasattr(value, "dtype"):
         value = value.detach().cpu().numpy()
