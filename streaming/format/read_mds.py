@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from streaming.format.checks import check_config
 from streaming.format.encodings.mds import is_mds_encoding_safe
 from streaming.format.errors import FormatError
+from streaming.format.gather import Positions
 from streaming.format.info import FileInfo
 from streaming.format.reader import JointReader
 from streaming.format.schema import MDSSchema, mds_schema
@@ -132,6 +133,23 @@ class MDSReader(JointReader):
         self, data: Any, begins: NDArray[np.int64], ends: NDArray[np.int64]
     ) -> dict[str, Any]:
         return self._schema().columns(data, begins, ends)
+
+    def column_layouts(self) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]] | None]:
+        """Return how :meth:`batch` gives each column: type and shape, or None for a list."""
+        return dict(self._schema().layouts)
+
+    def _accepts(self, columns: Mapping[str, Any]) -> bool:
+        return self._schema().accepts(columns)
+
+    def _fill(
+        self,
+        data: Any,
+        begins: NDArray[np.int64],
+        ends: NDArray[np.int64],
+        columns: Mapping[str, Any],
+        positions: Positions,
+    ) -> None:
+        self._schema().fill(data, begins, ends, columns, positions)
 
     def _names(self) -> Sequence[str]:
         return self.column_names

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from streaming.format.array import Array
 from streaming.format.errors import CorruptShardError, FormatError
+from streaming.format.gather import Positions, as_slice, put
 from streaming.format.info import FileInfo
 from streaming.format.mapping import OpenFile, Positioned
 from streaming.format.opening import Opened, open_pair, read_offsets, read_spans
@@ -259,6 +260,72 @@ class Reader(Array, ABC):
             FileNotFoundError: The shard is not open and not there.
             CorruptShardError: The shard is damaged.
         """
+        at, data, begins, ends = self._locate(indices)
+        try:
+            return self._columns(data, begins, ends)
+        except (FormatError, UnicodeDecodeError):
+            self._name_damaged(at)
+            raise
+
+    def column_layouts(self) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]] | None]:
+        """Return how :meth:`batch` gives each column.
+
+        Returns:
+            By column: the type of the array and the shape of each value in it; None for a list.
+        """
+        return dict.fromkeys(self._names())
+
+    def batch_into(
+        self,
+        indices: Sequence[int] | NDArray[np.integer[Any]],
+        columns: Mapping[str, Any],
+        positions: NDArray[np.integer[Any]] | slice,
+    ) -> bool:
+        """Read samples as :meth:`batch` does, into columns that are there, each at a place of its.
+
+        Args:
+            indices: Which ones, each from 0 to ``samples - 1``, in any order, also repeatedly.
+            columns: For each column of the shard, what :meth:`column_layouts` says: an array of
+                shape ``(any, *shape)``, or a list. Arrays should be C-contiguous.
+            positions: Where each sample belongs in them: as many as there are indices, or a slice
+                from start to stop. The quickest are places that follow one another.
+
+        Returns:
+            Whether the columns are this shard's; if not, nothing has been written to them.
+
+        Raises:
+            IndexError: An index is out of range.
+            FileNotFoundError: The shard is not open and not there.
+            CorruptShardError: The shard is damaged; what the columns hold is undefined then.
+
+        Example:
+            >>> import tempfile
+            >>> from streaming import LocalDataset, MDSWriter
+            >>> folder = tempfile.mkdtemp()
+            >>> with MDSWriter(columns={"x": "int32", "s": "str"}, out=folder) as writer:
+            ...     writer.write_batch({"x": np.arange(3, dtype="int32"), "s": ["a", "b", "c"]})
+            >>> shard = LocalDataset(folder).shards[0]
+            >>> columns = {"x": np.zeros(4, "int32"), "s": [None] * 4}
+            >>> shard.batch_into([2, 0], columns, np.array([1, 3]))
+            True
+            >>> columns["x"].tolist(), columns["s"]
+            ([0, 2, 0, 0], [None, 'c', None, 'a'])
+        """
+        if not self._accepts(columns):
+            return False
+        at, data, begins, ends = self._locate(indices)
+        places = positions if isinstance(positions, slice) else as_slice(np.asarray(positions))
+        try:
+            self._fill(data, begins, ends, columns, places)
+        except (FormatError, UnicodeDecodeError):
+            self._name_damaged(at)
+            raise
+        return True
+
+    def _locate(
+        self, indices: Sequence[int] | NDArray[np.integer[Any]]
+    ) -> tuple[NDArray[np.int64], Any, NDArray[np.int64], NDArray[np.int64]]:
+        """Check sample numbers; return them, a buffer, and where they begin and end in it."""
         opened = self._opened or self._get_opened()
         at = np.asarray(indices, np.int64) if len(indices) else np.empty(0, np.int64)
         if len(at) and not 0 <= at.min() <= at.max() < self.samples:
@@ -269,12 +336,12 @@ class Reader(Array, ABC):
         data = opened.file.data
         if isinstance(data, Positioned):
             data, begins, ends = read_spans(data, begins, ends)
-        try:
-            return self._columns(data, begins, ends)
-        except (FormatError, UnicodeDecodeError):
-            for idx in at.tolist():
-                self.sample(idx)  # the first that is damaged says so itself
-            raise
+        return at, data, begins, ends
+
+    def _name_damaged(self, indices: NDArray[np.int64]) -> None:
+        """Let the first sample that is damaged say so itself."""
+        for idx in indices.tolist():
+            self.sample(idx)
 
     def _out_of_range(self, idx: int) -> IndexError:
         return IndexError(f"{self.name} has {self.samples} samples, there is no number {idx}")
@@ -290,6 +357,22 @@ class Reader(Array, ABC):
         spans = zip(begins.tolist(), ends.tolist(), strict=True)
         samples = [self._decode(data, begin, end) for begin, end in spans]
         return {name: [sample[name] for sample in samples] for name in self._names()}
+
+    def _accepts(self, columns: Mapping[str, Any]) -> bool:
+        """Tell whether columns are such as :meth:`_fill` fills."""
+        lists = all(type(column) is list for column in columns.values())
+        return lists and columns.keys() == set(self._names())
+
+    def _fill(
+        self,
+        data: Any,
+        begins: NDArray[np.int64],
+        ends: NDArray[np.int64],
+        columns: Mapping[str, Any],
+        positions: Positions,
+    ) -> None:
+        for name, values in self._columns(data, begins, ends).items():
+            put(columns[name], positions, values)
 
     @abstractmethod
     def _names(self) -> Sequence[str]:

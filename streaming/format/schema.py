@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,15 @@ from streaming.format.encodings.base import Encoding
 from streaming.format.encodings.mds import get_mds_encoder
 from streaming.format.encodings.scalars import Bytes, Int, Scalar, Str
 from streaming.format.errors import CorruptShardError, FormatError
+from streaming.format.gather import Positions, gather, gather_into, gather_rows_into, put
 
 __all__ = ["MDSSchema", "mds_schema"]
 
 Read = Callable[[Any, int, int], Any]
 """Makes a value of ``buffer[start:stop]``."""
+Layout = tuple[np.dtype[Any], tuple[int, ...]]
+"""The type of an array's elements, and its shape."""
+_SIZE = np.dtype("<u4")
 
 
 def mds_schema(
@@ -65,9 +70,14 @@ class MDSSchema:
     ) -> None:
         self._encodings = dict(zip(names, encodings, strict=True))
         self._layouts = [
-            None if size is None else _layout(coder)
+            None if size is None else _layout(coder, size)
             for coder, size in zip(coders, sizes, strict=True)
         ]
+        self.layouts: dict[str, Layout | None] = {
+            name: None if layout is None else (layout[0].newbyteorder("="), layout[1])
+            for name, layout in zip(names, self._layouts, strict=True)
+        }
+        """Of each column, type and shape of its values if they are arrays of fixed size."""
         self._steps: list[tuple[str, int | None, Read]] = [
             (name, size, _reader(coder, size))
             for name, size, coder in zip(names, sizes, coders, strict=True)
@@ -79,6 +89,13 @@ class MDSSchema:
         """The least that a sample can take."""
         self.has_fixed_size = not self._variable
         """Whether that is what every sample takes."""
+        layouts = self._layouts
+        self._is_one_array = (
+            len(names) == 1
+            and layouts[0] is not None
+            and layouts[0][0].isnative
+            and self.min_bytes > 0
+        )
 
     def decode(self, data: Any, begin: int, end: int) -> dict[str, Any]:
         """Make the sample that lies in ``data[begin:end]``, at least ``min_bytes`` of a buffer.
@@ -119,51 +136,105 @@ class MDSSchema:
                 which and how.
         """
         count = len(begins)
+        out: dict[str, Any] = {
+            name: [None] * count if layout is None else np.empty((count, *layout[1]), layout[0])
+            for name, layout in self.layouts.items()
+        }
+        self.fill(data, begins, ends, out, slice(0, count))
+        return out
+
+    def accepts(self, columns: Mapping[str, Any]) -> bool:
+        """Tell whether columns are such as :meth:`fill` fills."""
+        if columns.keys() != self.layouts.keys():
+            return False
+        for name, column in columns.items():
+            layout = self.layouts[name]
+            if layout is None:
+                if type(column) is not list:
+                    return False
+            elif (
+                not isinstance(column, np.ndarray)
+                or column.dtype != layout[0]
+                or column.shape[1:] != layout[1]
+            ):
+                return False
+        return True
+
+    def fill(
+        self,
+        data: Any,
+        begins: NDArray[np.int64],
+        ends: NDArray[np.int64],
+        columns: Mapping[str, Any],
+        positions: Positions,
+    ) -> None:
+        """Put the samples that lie in ``data[begins[k]:ends[k]]`` into places of columns.
+
+        Args:
+            data: A buffer.
+            begins: Where each sample begins, in bytes.
+            ends: Where it ends.
+            columns: A column of each name: arrays and lists as :attr:`layouts` says.
+            positions: The samples' places in them.
+
+        Raises:
+            FormatError, UnicodeDecodeError: Some of the samples are damaged; :meth:`decode` says
+                which and how.
+        """
+        if not len(begins):
+            return
+        if self._is_one_array:
+            (column,) = columns.values()
+            if column.flags.c_contiguous:
+                base = int(begins[0]) % self.min_bytes
+                count = (len(data) - base) // self.min_bytes
+                rows: NDArray[Any] = np.ndarray((count, self.min_bytes), np.uint8, data, base)
+                gather_rows_into(rows, (begins - base) // self.min_bytes, column, positions)
+                return
+        bounds = self._bounds(data, begins, ends)
+        for (name, _, read), layout, start, stop in zip(
+            self._steps, self._layouts, bounds, bounds[1:], strict=False
+        ):
+            if layout is not None:
+                gather_into(data, start, layout[0], columns[name], positions)
+                continue
+            spans = zip(start.tolist(), stop.tolist(), strict=True)
+            values = [read(data, *span) for span in spans]
+            put(columns[name], positions, values)
+
+    def _bounds(
+        self, data: Any, begins: NDArray[np.int64], ends: NDArray[np.int64]
+    ) -> list[NDArray[np.int64]]:
+        """Where the columns of samples begin, and where the last one ends."""
         at = begins + self._head.size
-        sizes = _gather(data, begins, self._head.size).view("<u4")
-        sizes = sizes.reshape(count, self._variable)
-        starts, variable = [], 0
+        bounds = [at]
+        if self._variable:
+            sizes = gather(data, begins, _SIZE, (self._variable,))
+        variable = 0
         for _, size, _ in self._steps:
-            starts.append(at)
             if size is None:
                 at = at + sizes[:, variable]
                 variable += 1
             else:
                 at = at + size
+            bounds.append(at)
         if not np.array_equal(at, ends):
             raise CorruptShardError("the columns' sizes don't add up to the samples'")
-        starts.append(at)
-        out: dict[str, Any] = {}
-        for k, (name, size, read) in enumerate(self._steps):
-            layout = self._layouts[k]
-            if layout is not None and size is not None:
-                dtype, shape = layout
-                items = _gather(data, starts[k], size).view(dtype)
-                out[name] = items.reshape(count, *shape).astype(dtype.newbyteorder("="), copy=False)
-            else:
-                spans = zip(starts[k].tolist(), starts[k + 1].tolist(), strict=True)
-                out[name] = [read(data, start, stop) for start, stop in spans]
-        return out
+        return bounds
 
 
 _schema = lru_cache(maxsize=256)(MDSSchema)
 
 
-def _gather(data: Any, starts: NDArray[np.int64], width: int) -> NDArray[Any]:
-    """Copy ``data[start : start + width]`` for each start, one after another, into new memory."""
-    if not width or not len(starts):
-        return np.empty(len(starts) * width, np.uint8)
-    # Every position of the buffer seen as the beginning of an item: NumPy copies those asked for.
-    items: NDArray[Any] = np.ndarray((len(data) - width + 1,), f"V{width}", data, strides=(1,))
-    return items[starts].view(np.uint8)
-
-
-def _layout(coder: Encoding) -> tuple[np.dtype[Any], tuple[int, ...]] | None:
+def _layout(coder: Encoding, size: int) -> Layout | None:
     """Return the layout of a coder's bytes, unless it decodes them in a way of its own."""
     kind = type(coder)
     ours = (Int.decode, Scalar.decode, NDArrayEncoding.decode)
     own_word = "layout" in vars(kind) and not issubclass(kind, Scalar)
-    return coder.layout if kind.decode in ours or own_word else None
+    layout = coder.layout if kind.decode in ours or own_word else None
+    if layout is None or layout[0].itemsize * prod(layout[1]) != size:
+        return None
+    return layout
 
 
 def _reader(coder: Encoding, size: int | None) -> Read:
@@ -173,7 +244,7 @@ def _reader(coder: Encoding, size: int | None) -> Read:
         return lambda data, start, stop: str(data[start:stop], "utf-8")
     if kind is Bytes:
         return lambda data, start, stop: data[start:stop]
-    layout = None if size is None else _layout(coder)
+    layout = None if size is None else _layout(coder, size)
     if layout is not None and kind.decode is Int.decode:
         unpack = struct.Struct("<q").unpack_from
         return lambda data, start, stop: unpack(data, start)[0]
