@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streaming.order.arrays import Ints, Narrow, cumulate, join_ranges, narrowest, shuffle_in_place
+from streaming.order.choices import choose_sorted
 from streaming.order.params import OrderParams, StreamShape
 from streaming.order.units import Sampling, split_units
 
@@ -74,6 +75,8 @@ def _draw_picks(rng: np.random.Generator, sizes: Ints, wanted: int, granularity:
     bounds = cumulate(picks_per_shard)
     picks = np.arange(bounds[-1], dtype=narrowest(int(bounds[-1])))
     shuffle_in_place(rng, picks)
+    if granularity == 1:
+        return _count_by_shard(picks[:wanted], sizes)
     # No pick is empty, so that so many are enough.
     drawn = picks[:wanted].astype(np.int64)
     shards = np.searchsorted(bounds, drawn, side="right") - 1
@@ -87,6 +90,17 @@ def _draw_picks(rng: np.random.Generator, sizes: Ints, wanted: int, granularity:
     # The sums are whole numbers under 2**53, which float64 adds exactly.
     counts = np.bincount(shards[: last + 1], weights=given[: last + 1], minlength=len(sizes))
     return counts.astype(np.int64)
+
+
+def _count_by_shard(samples: Narrow, sizes: Ints) -> Ints:
+    """How many of some different samples each shard holds."""
+    total = int(sizes.sum())
+    drawn = np.zeros(total, np.bool_)
+    drawn[samples] = True
+    counts = np.zeros_like(sizes)
+    shards = np.flatnonzero(sizes)
+    counts[shards] = np.add.reduceat(drawn, cumulate(sizes)[shards], dtype=np.int64)
+    return counts
 
 
 class Resampled(NamedTuple):
@@ -146,11 +160,11 @@ def _repeat_and_pick(
     """Units and ids of shards that begin at `begins`, have `sizes`, and are to give `counts`."""
     shards, units, partial = split_units(sizes, counts)
     ids = join_ranges(begins[shards], units, dtype)
-    bounds = cumulate(units)
-    for shard, unit in zip(shards[partial].tolist(), partial.tolist(), strict=True):
-        picked = rng.choice(int(sizes[shard]), int(units[unit]), replace=False)
-        picked.sort()
-        ids[bounds[unit] : bounds[unit + 1]] = picked + begins[shard]
+    if partial.size:
+        places = choose_sorted(rng, sizes[shards[partial]], units[partial])
+        places += np.repeat(begins[shards[partial]], units[partial])
+        starts = cumulate(units)[:-1][partial]
+        ids[join_ranges(starts, units[partial], np.dtype(np.int64))] = places
     return units, ids
 
 

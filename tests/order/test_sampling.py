@@ -45,6 +45,14 @@ def test_picks(
     assert np.array_equal(found, reference_sampling(shards, choose, granularity, seed))
 
 
+@pytest.mark.parametrize("granularity", [1, 3])
+def test_picks_of_empty_shards(granularity: int) -> None:
+    sizes = np.array([0, 4, 0, 0, 5, 0])
+    for choose in range(10):
+        found = get_sampling(sizes, choose, granularity, 5, 1, True)
+        assert np.array_equal(found, reference_sampling(sizes, choose, granularity, 6))
+
+
 def reference_resample(params: OrderParams, epoch: int, stream_ids: list[int]) -> Any:
     """Shard after shard, as the specification tells it."""
     balanced = params.sampling_method == "balanced"
