@@ -66,12 +66,23 @@ class Ledger:
         except NotFound:
             return None
 
-    def write(self, key: str, data: bytes) -> None:
-        """Write a file so that it is seen whole or not at all."""
+    def write(self, key: str, data: bytes, durable: bool = True) -> None:
+        """Write a file so that it is seen whole or not at all.
+
+        Args:
+            key: Its name.
+            data: Its content.
+            durable: Whether this has to hold after a power failure as well.
+        """
         if is_local(self.out):
             path = Path(local_path(self.out), key)
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(path, data)
+            if durable:
+                write_atomically(path, data)
+            else:
+                aside = path.with_name(f"{path.name}.{os.getpid()}")
+                aside.write_bytes(data)
+                os.replace(aside, path)
             return
         with tempfile.NamedTemporaryFile(prefix="shardstream-", delete=False) as file:
             file.write(data)
@@ -132,7 +143,9 @@ class Ledger:
 
     def write_part(self, folder: str, record: Mapping[str, Any]) -> None:
         """Note that a part is finished."""
-        self.write(f"{FOLDER}/{folder}.json", json.dumps(record, sort_keys=True).encode())
+        data = json.dumps(record, sort_keys=True).encode()
+        # A record that is lost, or cut off, is a part that is written again.
+        self.write(f"{FOLDER}/{folder}.json", data, durable=False)
 
     def forget_part(self, folder: str) -> None:
         """Forget a part that is about to be written anew, and what would make it readable."""

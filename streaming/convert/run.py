@@ -60,11 +60,13 @@ def convert(
         source: What is converted: see `open_source`.
         out: A folder or a URL.
         columns: Encodings by column, where they should be other than what is inferred. None leaves
-            a column out.
+            a column out. With a transform, they are those of all columns of its samples; if none
+            is given, they are inferred from the first samples that it makes.
         transform: Called with each row (a dict), it returns a sample, several, or None. It is
             copied for each part, so it may remember what it has seen of the part; if it has a
             method `flush`, that is called at the part's end, for the samples that are left.
-        engine: "processes", "spark", "ray", or an `Engine`.
+        engine: "processes", "spark", "ray", or an `Engine`. What Spark or Ray has is converted by
+            Spark or Ray.
         workers: How many parts are converted at once; None leaves it to the engine.
         resume: Whether to go on from what an earlier run has finished; if not, it is removed.
         mode: "create" wants an empty place; "append" adds to the data set there, in one step, and
@@ -110,6 +112,8 @@ def convert(
     columns, dropped = _split(columns)
     opened, encodings = resolve_columns(opened, columns, dropped, transform)
     parts = opened.parts()
+    if engine == "processes":  # unless its rows are where only another engine can read them
+        engine = opened.engine
     runner = get_engine(engine, workers)
     job = prepare(
         opened,
@@ -177,17 +181,18 @@ def resolve_columns(
                 f"there are {', '.join(sorted(columns))}"
             )
         return source, {name: columns[name] for name in columns if name not in dropped}
+    if given:
+        return source, dict(given)
     samples = [
         {name: value for name, value in sample.items() if name not in dropped}
         for sample in _peek(source, transform)
     ]
-    if not samples and not given:
+    if not samples:
         raise SchemaError(
             f"the transform gave no sample for the first {_PEEK_ROWS} rows of "
             f"{source.describe()}: name its columns by columns="
         )
-    inferred = columns_of_samples(samples, "the transform's samples", given)
-    return source, {**inferred, **given}
+    return source, columns_of_samples(samples, "the transform's samples")
 
 
 def _peek(source: Source, transform: Transform) -> list[Sample]:

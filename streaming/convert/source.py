@@ -63,6 +63,9 @@ class Source(ABC):
         {'square': 400}
     """
 
+    engine = "processes"
+    """The engine that converts it unless another one is asked for."""
+
     @abstractmethod
     def describe(self) -> str:
         """What it is, in a few words: `"Parquet, 12 files in s3://bucket/raw"`."""
