@@ -84,7 +84,7 @@ docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 # The tests' servers that neither pip nor npm has.
-SYSTEM_PACKAGES := openssh-server nginx
+SYSTEM_PACKAGES := openssh-server nginx $(if $(shell command -v java),,default-jre-headless)
 system:
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  apt-get update -qq && apt-get install -qq -y --no-install-recommends $(SYSTEM_PACKAGES); \

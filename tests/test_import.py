@@ -13,8 +13,17 @@ from tests.public_names import resolve
 
 HEAVY = {
     *("boto3", "botocore", "google", "oci", "azure", "paramiko", "databricks", "huggingface_hub"),
-    *("PIL", "pandas", "pyspark", "requests", "urllib3", "sklearn", "scipy", "tqdm", "matplotlib"),
-    *("transformers", "tokenizers", "torchvision", "brotli", "snappy", "moto", "pytest"),
+    *("PIL", "pandas", "pyspark", "ray", "requests", "urllib3", "sklearn", "scipy", "tqdm"),
+    *(
+        "matplotlib",
+        "transformers",
+        "tokenizers",
+        "torchvision",
+        "brotli",
+        "snappy",
+        "moto",
+        "pytest",
+    ),
 }
 
 WRITERS = ["CSVWriter", "JSONWriter", "MDSWriter", "TSVWriter", "XSVWriter"]
@@ -27,6 +36,9 @@ COMPAT = {
     "streaming.base.compression": [
         *("compress", "decompress", "get_compressions", "get_compression_extension"),
         *("is_compression", "Brotli", "Bzip2", "Gzip", "Snappy", "Zstandard"),
+    ],
+    "streaming.base.converters": [
+        *("dataframe_to_mds", "infer_dataframe_schema", "is_json_compatible"),
     ],
     "streaming.base.constant": ["DEFAULT_TIMEOUT", "TICK", "SHM_TO_CLEAN", "LOCALS", "BARRIER"],
     "streaming.base.dataloader": ["StreamingDataLoader"],

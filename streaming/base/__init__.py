@@ -41,6 +41,7 @@ if not TYPE_CHECKING:  # or a type checker would take any name for granted
             "batching",
             "compression",
             "constant",
+            "converters",
             "dataloader",
             "dataset",
             "distributed",
