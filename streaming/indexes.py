@@ -10,6 +10,7 @@ import numpy as np
 
 from streaming.format.errors import FormatError
 from streaming.format.index import Index
+from streaming.format.mapping import is_network_device
 from streaming.keep import Arrays, user_keep
 
 LARGE = 1 << 20
@@ -19,6 +20,8 @@ milliseconds to parse."""
 _KIND, _ALIAS = "index", "index-file"
 _SETTLED_S = 2.0
 """A file that was changed so long ago would show it if it were changed again."""
+_TICK_S = 0.1
+"""The same where times of change are the kernel's own, which ticks every few milliseconds."""
 
 
 def read_index(path: str) -> Index:
@@ -31,20 +34,14 @@ def read_index(path: str) -> Index:
         FileNotFoundError: There is none.
         FormatError: It is damaged.
     """
+    began_s = time.time()
     with open(path, "rb") as file:
         found = os.fstat(file.fileno())
         keep = user_keep() if found.st_size >= LARGE else None
         if keep is None:
             return Index.parse(file.read(), path)
         # Which file it is stands for its content, so that a large one need not be read at all.
-        identity = _digest(
-            repr(
-                (
-                    *(os.path.realpath(path), found.st_dev, found.st_ino, found.st_size),
-                    *(found.st_mtime_ns, found.st_ctime_ns),
-                )
-            ).encode()
-        )
+        identity = _identity(path, found)
         alias = keep.find(_ALIAS, identity)
         if alias is not None:
             arrays = keep.find(_KIND, alias["digest"].tobytes().hex())
@@ -54,10 +51,20 @@ def read_index(path: str) -> Index:
         index = _index(
             keep.get(_KIND, digest, partial(_read_arrays, file, path, digest)), path, digest
         )
-    if time.time() - max(found.st_mtime, found.st_ctime) > _SETTLED_S:
+    if began_s - max(found.st_mtime, found.st_ctime) > _settled_s(found):
         raw = np.frombuffer(bytes.fromhex(digest), np.uint8)
         keep.get(_ALIAS, identity, lambda: {"digest": raw})
     return index
+
+
+def _settled_s(found: os.stat_result) -> float:
+    fine = found.st_mtime_ns % 1_000_000 and found.st_ctime_ns % 1_000_000
+    return _TICK_S if fine and not is_network_device(found.st_dev) else _SETTLED_S
+
+
+def _identity(path: str, found: os.stat_result) -> str:
+    which = os.path.realpath(path), found.st_dev, found.st_ino
+    return _digest(repr((*which, found.st_size, found.st_mtime_ns, found.st_ctime_ns)).encode())
 
 
 def parse_index(data: bytes, source: str, path: str) -> Index:

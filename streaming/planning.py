@@ -28,7 +28,7 @@ def canonical_nodes(dataset: Any, world: World) -> int:
 
 
 def order_params(
-    dataset: Any, world: World, batch_size: int | None = None, **settled: int | None
+    dataset: Any, world: World, batch_size: int | None = None, **settled: Any
 ) -> OrderParams:
     """What determines the order of a dataset's samples, with the defaults that depend on the world.
 
@@ -51,6 +51,7 @@ def order_params(
     nodes = settled.get("num_canonical_nodes") or canonical_nodes(dataset, world)
     settled |= {
         "batch_size": batch_size,
+        "samples_per_shard": dataset.samples_per_shard,
         "num_canonical_nodes": nodes,
         "shuffle_block_size": block_size(dataset, nodes),
     }
@@ -71,7 +72,7 @@ def plan(params: OrderParams, world: World, epoch: int = 0, sample_in_epoch: int
         world.workers_per_rank,
         epoch,
         sample_in_epoch,
-        draws=draws_for(params, epoch),
+        draws=draws_for(params, epoch, world.num_nodes, world.node),
     )
 
 

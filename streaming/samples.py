@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from concurrent.futures import Future
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from streaming.stats import Counters
 from streaming.storage import StoreError
 from streaming.stream import Stream
 from streaming.validation import check_limit
+
+_OF_INDEXES = ("samples_per_shard", "sample_offset_per_shard", "stream_per_shard", "spanner")
 
 
 class StreamedSamples(Array):
@@ -42,21 +45,39 @@ class StreamedSamples(Array):
         self.num_streams = len(self.streams)
         self.shards_per_stream = np.array([len(index) for index in indexes], np.int64)
         self.samples_per_stream = np.array([index.num_samples for index in indexes], np.int64)
-        self.samples_per_shard = np.concatenate([index.samples for index in indexes])
         self.shard_offset_per_stream = _starts(self.shards_per_stream)
         self.sample_offset_per_stream = _starts(self.samples_per_stream)
-        self.sample_offset_per_shard = _starts(self.samples_per_shard)
-        self.stream_per_shard = np.repeat(
-            np.arange(self.num_streams, dtype=np.int64), self.shards_per_stream
-        )
         self.num_shards = int(self.shards_per_stream.sum())
         self.num_samples = int(self.samples_per_stream.sum())
         if not self.num_samples:
             raise ValueError(
                 f"There are no samples in {', '.join(str(s.path) for s in self.streams)}."
             )
-        self.spanner = Spanner(self.samples_per_shard)
         check_limit(self.cache_limit, self._directories)
+
+    @cached_property
+    def samples_per_shard(self) -> NDArray[np.int64]:
+        """Samples of each shard, of all streams."""
+        return np.concatenate([directory.index.samples for directory in self._directories])
+
+    @cached_property
+    def sample_offset_per_shard(self) -> NDArray[np.int64]:
+        """The number of each shard's first sample."""
+        return _starts(self.samples_per_shard)
+
+    @cached_property
+    def stream_per_shard(self) -> NDArray[np.int64]:
+        """The stream of each shard."""
+        return np.repeat(np.arange(self.num_streams, dtype=np.int64), self.shards_per_stream)
+
+    @cached_property
+    def spanner(self) -> Spanner:
+        """Finds the shard of a sample."""
+        return Spanner(self.samples_per_shard)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but what the indexes tell, by the shard, to another process as well."""
+        return {name: value for name, value in vars(self).items() if name not in _OF_INDEXES}
 
     @property
     def size(self) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streaming import indexes
+from streaming import StreamingDataset, indexes
 from streaming.format.errors import FormatError
 from streaming.format.index import Index
 from streaming.indexes import parse_index, read_index
@@ -51,6 +51,7 @@ def test_irregular_indexes_are_kept(path: Path, monkeypatch: Any) -> None:
 
 def test_the_file_need_not_be_read_again(path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(indexes, "_SETTLED_S", -1.0)
+    monkeypatch.setattr(indexes, "_TICK_S", -1.0)
     expected = read_index(str(path))
 
     monkeypatch.setattr(indexes, "_digest_file", None)
@@ -73,6 +74,24 @@ def test_a_worker_is_sent_no_index(path: Path) -> None:
     program = "import pickle, sys; print(len(pickle.load(sys.stdin.buffer)))"
     done = subprocess.run([sys.executable, "-c", program], input=pickled, capture_output=True)
     assert done.stdout == b"500\n"
+
+
+def test_a_dataset_is_sent_without_anything_for_each_shard(path: Path, tmp_path: Path) -> None:
+    path.write_bytes(text_of([shard_of(at) for at in range(3000)]))
+    dataset = StreamingDataset(
+        remote=str(path.parent), local=str(tmp_path / "local"), batch_size=4, shuffle=True
+    )
+    expected = dataset.samples_per_shard, dataset.sample_offset_per_shard, dataset.stream_per_shard
+    assert dataset.spanner.num_samples == dataset.num_samples
+    pickled = pickle.dumps(dataset)
+    assert len(pickled) < 20_000
+    found = pickle.loads(pickled)
+    for name, array in zip(
+        ("samples_per_shard", "sample_offset_per_shard", "stream_per_shard"), expected, strict=True
+    ):
+        assert np.array_equal(getattr(found, name), array)
+    assert found.spanner[12_345] == dataset.spanner[12_345]
+    assert (len(found.shards), len(found)) == (3000, len(dataset))
 
 
 def test_it_is_parsed_again_if_what_was_kept_is_gone(path: Path) -> None:
