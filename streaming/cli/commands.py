@@ -24,13 +24,14 @@ from streaming.cli.arguments import (
     Workers,
     command,
 )
+from streaming.cli.converting import add_commands
 from streaming.cli.place import Place, open_place
 
 __all__ = ["app"]
 
 app = typer.Typer(
     name="shardstream",
-    help="Look at, check, mend and move data sets of shards, wherever they are.",
+    help="Make, look at, check, mend and move data sets of shards, wherever they are.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -360,3 +361,6 @@ def bench(
         unsafe=allow_unsafe_types,
     )
     run.finish(found)
+
+
+add_commands(app)

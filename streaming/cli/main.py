@@ -49,6 +49,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status if isinstance(status, int) else 0
 
 
+_OPTIONS = {
+    "set allow_unsafe_types=True": "pass --allow-unsafe-types",
+    "resume=False": "--no-resume",
+    'pass mode="append" or mode="overwrite"': "use append, or pass --force",
+    'convert with mode="create"': "use convert",
+}
+"""What messages call arguments in Python, and how they are given here."""
+
+
 def describe(exc: BaseException) -> str:
     r"""An exception as one line.
 
@@ -58,7 +67,8 @@ def describe(exc: BaseException) -> str:
     """
     formatted = getattr(exc, "format_message", None)  # typer's errors of usage
     text = " ".join((formatted() if formatted is not None else str(exc)).split())
-    text = text.replace("set allow_unsafe_types=True", "pass --allow-unsafe-types")
+    for argument, option in _OPTIONS.items():
+        text = text.replace(argument, option)
     # What a KeyError or the like says makes no sense without its name.
     plain = formatted is not None or isinstance(exc, (OSError, ValueError, ImportError))
     plain = plain or type(exc).__module__.startswith("streaming.") or type(exc) is RuntimeError

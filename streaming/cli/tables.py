@@ -25,6 +25,7 @@ from streaming.cli.reshard import Resharded
 from streaming.cli.samples import Shown
 from streaming.cli.state import State
 from streaming.cli.verify import Problem, Verified
+from streaming.convert.commit import Report
 
 __all__ = ["console", "show"]
 
@@ -294,3 +295,23 @@ def _(result: Bench, out: Console) -> None:
     out.print(_table("reading", ">samples/s", ">bytes/s", ">first after", ">samples", rows=rows))
     if result.share is not None:
         out.print(f"The loader reads at {result.share:.0%} of the speed of bare reading.")
+
+
+@show.register
+def _(result: Report, out: Console) -> None:
+    again = f", {result.resumed_parts:,} of them done before" if result.resumed_parts else ""
+    rate = result.rows / result.seconds if result.seconds else 0.0
+    out.print(
+        f"{result.out}: {result.samples:,} samples in {result.shards:,} shards "
+        f"({size(result.bytes)}) of {result.rows:,} rows, {result.parts:,} parts{again}; "
+        f"{result.seconds:.1f} s, {rate:,.0f} rows/s"
+    )
+    if result.version is not None:
+        out.print(
+            f"The data set has {result.total_samples:,} samples; its old index is {result.version}"
+        )
+    out.print(_table("column", "encoding", rows=sorted(result.columns.items())))
+    if result.skipped:
+        out.print(f"{len(result.skipped):,} samples were left out:")
+        rows = ((one.label, one.row, one.reason) for one in result.skipped[:_MOST_PROBLEMS])
+        out.print(_table("part", ">row", "why", rows=rows))

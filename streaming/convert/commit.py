@@ -123,7 +123,6 @@ def prepare(
         "compression": check_compression(compression),
         "hashes": check_hashes(list(hashes or ())),
         "size_limit": check_size_limit(size_limit),
-        "on_error": on_error,
         "mode": mode,
         "content": source.fingerprint(),
     }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
+from types import TracebackType
 from typing import Any
 
 from streaming.convert.errors import ConvertError
@@ -167,7 +168,9 @@ def finished_part(job: Job, number: int) -> PartReport | None:
     record = Ledger(job.out, job.storage_options).part(job.folder(number))
     if record is None or record.get("fingerprint") != job.fingerprint:
         return None
-    return PartReport.from_json(record["report"])
+    report = PartReport.from_json(record["report"])
+    # What was skipped then is to be an error now.
+    return None if report.failures and job.on_error == "raise" else report
 
 
 def _write(
@@ -181,7 +184,7 @@ def _write(
     folder = job.folder(number)
     ledger = Ledger(job.out, job.storage_options)
     ledger.forget_part(folder)
-    with MDSWriter(
+    with _PartMDSWriter(
         columns=job.columns,
         out=f"{job.out.rstrip('/')}/{folder}",
         compression=job.compression,
@@ -206,6 +209,21 @@ def _write(
     )
     ledger.write_part(folder, {"fingerprint": job.fingerprint, "report": report.to_json()})
     return report
+
+
+class _PartMDSWriter(MDSWriter):
+    """A writer that says nothing when it is given up: the error that ends it says it all."""
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        exc: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.finish()
+        else:
+            self._give_up()
 
 
 class _PartWriter:

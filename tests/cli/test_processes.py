@@ -161,10 +161,32 @@ def bench(where: Where, tmp_path: Path) -> None:
     assert [rate["samples"] for rate in found["rates"]] == [SAMPLES] * 3
 
 
+def convert(where: Where, tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("id,name\n" + "".join(f"{at},n{at}\n" for at in range(30)))
+    where.put(path, where.url, "rows/rows.csv")
+    out = where.new()
+    options = ("--part-size", 100, "--hash", "sha1", "-c", "id=uint16", "--workers", 2)
+    done = where.run("convert", f"{where.url}/rows/*.csv", out, *options, "--json").json
+    assert (done["samples"], done["columns"]) == (30, {"id": "uint16", "name": "str"})
+    assert done["parts"] > 1
+    assert where.run("verify", out, "--json").json["ok"]
+
+
+def append(where: Where, tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text("id\n1\n2\n")
+    out = where.new()
+    where.run("convert", path, out)
+    done = where.run("append", path, out, "--json").json
+    assert (done["samples"], done["total_samples"], done["version"]) == (2, 4, "index-v1.json")
+
+
 COMMANDS: dict[str, Callable[[Where, Path], None]] = {
     command.__name__: command
     for command in (
         *(info, head, cat, verify, repair, merge, reshard, cp, ls, diff, state, doctor, bench),
+        *(convert, append),
     )
 }
 

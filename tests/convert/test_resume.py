@@ -170,6 +170,30 @@ def test_other_arguments_are_refused_and_named(tmp_path: Path) -> None:
         run(out, marker, count=21)
 
 
+def test_errors_may_be_skipped_in_the_second_run(tmp_path: Path) -> None:
+    out, marker = tmp_path / "out", tmp_path / "marker"
+
+    def fails(row: dict[str, Any]) -> dict[str, Any]:
+        if row["x"] in (5, 13):
+            raise Stop
+        return row
+
+    arguments: dict[str, Any] = {"engine": HERE, "part_size": 32, "progress": False}
+    arguments |= {"transform": fails, "columns": {"x": "int"}}
+    for on_error, where in (("skip", None), ("raise", "row 1: .*Stop"), ("skip", None)):
+        if where:
+            with pytest.raises(ConvertError, match=where):
+                convert(rows(20), out, on_error=on_error, **arguments)
+        elif not marker.exists():
+            # The first time, it ends with the failure after those that are allowed.
+            marker.touch()
+            with pytest.raises(ConvertError, match="max_errors is 1"):
+                convert(rows(20), out, on_error=on_error, max_errors=1, **arguments)
+        else:
+            report = convert(rows(20), out, on_error=on_error, **arguments)
+    assert (report.samples, len(report.skipped), report.resumed_parts) == (18, 2, 2)
+
+
 def test_begun_anew_nothing_is_left_of_the_old_run(tmp_path: Path) -> None:
     out, marker = tmp_path / "out", tmp_path / "marker"
     broken_off(out, marker)
