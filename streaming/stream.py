@@ -6,7 +6,7 @@ import os
 import stat
 import tempfile
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from hashlib import blake2s
 from typing import Any
 
@@ -250,8 +250,16 @@ class Stream:
     def _lacks_raw(self, index: Index) -> bool:
         if not index.zip_bytes.any():
             return False
-        directory = Directory(self.path, index)
-        return not all(directory.is_present(shard) for shard in range(len(index)))
+        if not Directory(self.path, index).is_present(0):
+            return True
+        # By names alone: to ask for the size of each file of a million takes minutes where they
+        # are on a network. A file that was cut short is told when it is opened.
+        names: set[str] = set()
+        for folder in index.folders():
+            with suppress(FileNotFoundError):
+                found = os.listdir(os.path.join(self.path, *folder.split("/")))
+                names.update(f"{folder}/{name}" if folder else name for name in found)
+        return not all(map(names.__contains__, index.raw_names()))
 
     def _check_hash(self, index: Index) -> None:
         algo = self.validate_hash

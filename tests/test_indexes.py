@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streaming import StreamingDataset, indexes
+from streaming import Stream, StreamingDataset, indexes
+from streaming.cache import Directory
 from streaming.format.errors import FormatError
 from streaming.format.index import Index
 from streaming.indexes import parse_index, read_index
@@ -109,6 +110,29 @@ def test_a_fetched_index(path: Path) -> None:
     for kept in (path.parent / "keep").glob("*.keep"):
         kept.unlink()
     assert np.array_equal(pickle.loads(pickled).samples, index.samples)
+
+
+def test_whether_raw_shards_are_here_is_told_by_a_listing(path: Path, monkeypatch: Any) -> None:
+    path.write_bytes(text_of([shard_of(at, zipped=True) for at in range(50)]))
+    stream = Stream(local=str(path.parent))
+    index = read_index(str(path))
+    assert stream._lacks_raw(index)
+    for at in range(50):
+        raw = index.files(at)[0][0]
+        with open(path.parent / raw.basename, "wb") as file:
+            file.truncate(raw.bytes)
+    asked: list[int] = []
+    is_present = Directory.is_present
+
+    def count(directory: Directory, shard: int) -> bool:
+        asked.append(shard)
+        return is_present(directory, shard)
+
+    monkeypatch.setattr(Directory, "is_present", count)
+    assert not stream._lacks_raw(index)
+    assert asked == [0]
+    (path.parent / index.files(37)[0][0].basename).unlink()
+    assert stream._lacks_raw(index)
 
 
 def test_without_a_folder(path: Path, monkeypatch: Any) -> None:

@@ -228,6 +228,15 @@ class Index:
         """Return the folders that files lie in, relative to the index's; mostly just ``""``."""
         return {folder for column in self._files.values() for folder in column.folders()}
 
+    def raw_names(self) -> Iterator[str]:
+        """Yield the names of all raw files, relative to the index's folder."""
+        for slot, column in self._files.items():
+            if slot.startswith("raw"):
+                for shard in range(len(self)):
+                    name = column.names[shard]
+                    if name is not None:
+                        yield name
+
     def shard_named(self, basename: str) -> int | None:
         """The shard that a file's name belongs to; None if it belongs to none."""
         for column in self._files.values():
