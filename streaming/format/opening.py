@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +26,8 @@ class Opened:
     """The file that holds the samples."""
     offsets: NDArray[np.uint32]
     """Where each sample begins in it, and where the last one ends: samples + 1 offsets."""
+    get: Callable[[int], dict[str, Any]] | None = None
+    """The quickest way to a sample by its number, which has to exist, if there is one."""
 
 
 def open_pair(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from streaming.format.encodings.mds import is_mds_encoding_safe
 from streaming.format.errors import FormatError
 from streaming.format.gather import Positions
 from streaming.format.info import FileInfo
+from streaming.format.mapping import Positioned
+from streaming.format.opening import Opened
 from streaming.format.reader import JointReader
 from streaming.format.schema import MDSSchema, mds_schema
 
@@ -96,6 +99,8 @@ class MDSReader(JointReader):
         """
         self._unsafe_allowed = allow_unsafe_types
         self._compiled = None
+        if self._opened is not None:
+            self._opened = replace(self._opened, get=None)  # it was made for what was allowed then
         if not allow_unsafe_types:
             self._refuse_unsafe()
 
@@ -119,6 +124,14 @@ class MDSReader(JointReader):
                 raise FormatError(f"{self.name}: {err}") from None
             self._compiled = compiled
         return compiled
+
+    def _open(self) -> Opened:
+        opened = super()._open()
+        data = opened.file.data
+        if isinstance(data, Positioned):
+            return opened
+        get = self._schema().reader_of(data, opened.offsets, self.samples, self._read)
+        return replace(opened, get=get)
 
     def _min_bytes(self) -> int:
         return self._schema().min_bytes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -11,19 +11,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streaming.format.decoding import (
+    Column,
+    Get,
+    Layout,
+    compile_decode,
+    compile_get,
+    compile_rows,
+    reads_rows,
+)
 from streaming.format.encodings.arrays import NDArray as NDArrayEncoding
 from streaming.format.encodings.base import Encoding
 from streaming.format.encodings.mds import get_mds_encoder
-from streaming.format.encodings.scalars import Bytes, Int, Scalar, Str
+from streaming.format.encodings.scalars import Int, Scalar
 from streaming.format.errors import CorruptShardError, FormatError
 from streaming.format.gather import Positions, gather, gather_into, gather_rows_into, put
 
 __all__ = ["MDSSchema", "mds_schema"]
 
-Read = Callable[[Any, int, int], Any]
-"""Makes a value of ``buffer[start:stop]``."""
-Layout = tuple[np.dtype[Any], tuple[int, ...]]
-"""The type of an array's elements, and its shape."""
 _SIZE = np.dtype("<u4")
 
 
@@ -69,19 +74,17 @@ class MDSSchema:
         coders: tuple[Encoding, ...],
     ) -> None:
         self._encodings = dict(zip(names, encodings, strict=True))
-        self._layouts = [
-            None if size is None else _layout(coder, size)
-            for coder, size in zip(coders, sizes, strict=True)
+        self._columns = [
+            Column(name, coder, size, None if size is None else _layout(coder, size))
+            for name, coder, size in zip(names, coders, sizes, strict=True)
         ]
+        self._steps = [(column.name, column.size, column.reader()) for column in self._columns]
+        self._layouts = [column.layout for column in self._columns]
         self.layouts: dict[str, Layout | None] = {
             name: None if layout is None else (layout[0].newbyteorder("="), layout[1])
             for name, layout in zip(names, self._layouts, strict=True)
         }
         """Of each column, type and shape of its values if they are arrays of fixed size."""
-        self._steps: list[tuple[str, int | None, Read]] = [
-            (name, size, _reader(coder, size))
-            for name, size, coder in zip(names, sizes, coders, strict=True)
-        ]
         self._variable = sizes.count(None)
         self._head = struct.Struct(f"<{self._variable}I")
         self._fixed = sum(size for size in sizes if size is not None)
@@ -89,6 +92,13 @@ class MDSSchema:
         """The least that a sample can take."""
         self.has_fixed_size = not self._variable
         """Whether that is what every sample takes."""
+        self.decode = compile_decode(self._columns, self._decode_with_care)
+        """Makes the sample that lies in ``data[begin:end]``, at least ``min_bytes`` of a buffer.
+
+        Raises CorruptShardError if the bytes are not a sample of these columns.
+        """
+        self._by_row = compile_rows(self._columns) if reads_rows(self._columns) else None
+        self._by_offset = compile_get(self._columns, self._decode_with_care)
         layouts = self._layouts
         self._is_one_array = (
             len(names) == 1
@@ -97,12 +107,23 @@ class MDSSchema:
             and self.min_bytes > 0
         )
 
-    def decode(self, data: Any, begin: int, end: int) -> dict[str, Any]:
-        """Make the sample that lies in ``data[begin:end]``, at least ``min_bytes`` of a buffer.
+    def reader_of(
+        self, data: Any, offsets: NDArray[np.uint32], samples: int, count: list[int]
+    ) -> Get:
+        """Return what reads samples of an open shard by their numbers, which have to exist.
 
-        Raises:
-            CorruptShardError: The bytes are not a sample of these columns.
+        Args:
+            data: The shard's bytes.
+            offsets: Where each sample begins, and where the last one ends.
+            samples: How many there are.
+            count: To its only number the bytes of each sample that is read are added.
         """
+        if self._by_row is not None:
+            return self._by_row(data, int(offsets[0]), samples, count)
+        return self._by_offset(data, offsets.data, count)
+
+    def _decode_with_care(self, data: Any, begin: int, end: int) -> dict[str, Any]:
+        """Make a sample as :attr:`decode` does, and say which column is damaged."""
         sizes = self._head.unpack_from(data, begin)
         at = begin + self._head.size
         if at + self._fixed + sum(sizes) != end:
@@ -235,35 +256,3 @@ def _layout(coder: Encoding, size: int) -> Layout | None:
     if layout is None or layout[0].itemsize * prod(layout[1]) != size:
         return None
     return layout
-
-
-def _reader(coder: Encoding, size: int | None) -> Read:
-    """Return the quickest way to a value of one column."""
-    kind = type(coder)
-    if kind is Str:
-        return lambda data, start, stop: str(data[start:stop], "utf-8")
-    if kind is Bytes:
-        return lambda data, start, stop: data[start:stop]
-    layout = None if size is None else _layout(coder, size)
-    if layout is not None and kind.decode is Int.decode:
-        unpack = struct.Struct("<q").unpack_from
-        return lambda data, start, stop: unpack(data, start)[0]
-    if layout is not None and kind.decode is Scalar.decode:
-        return _scalar_reader(layout[0])
-    if layout is not None and kind.decode is NDArrayEncoding.decode:
-        return _array_reader(*layout)
-    decode = coder.decode
-    return lambda data, start, stop: decode(data[start:stop])
-
-
-def _scalar_reader(dtype: np.dtype[Any]) -> Read:
-    frombuffer = np.frombuffer
-    return lambda data, start, stop: frombuffer(data, dtype, 1, start)[0]
-
-
-def _array_reader(dtype: np.dtype[Any], shape: tuple[int, ...]) -> Read:
-    ndarray: Any = np.ndarray
-    if dtype.isnative:
-        return lambda data, start, stop: ndarray(shape, dtype, data, start).copy()
-    native = dtype.newbyteorder("=")
-    return lambda data, start, stop: ndarray(shape, dtype, data, start).astype(native)
