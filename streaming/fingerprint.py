@@ -64,7 +64,7 @@ class Fingerprints:
             made |= _of_method(dataset, world, nodes, initial_nodes)
         if self._streams is None:
             self._streams = digest_streams(dataset)
-        made["streams"] = self._streams
+        made["shards"] = self._streams
         return made
 
 
@@ -83,14 +83,16 @@ def _of_method(dataset: Any, world: World, nodes: int, initial_nodes: int | None
 
 
 def digest_streams(dataset: Any) -> str:
-    """A digest of the samples in each stream's shards, and of the streams' weights."""
+    """A digest of the samples in each stream's shards, and of the streams' weights.
+
+    It takes time in proportion to streams: their indexes have digests that are kept with them.
+    """
     numbers = [
-        np.asarray(dataset.shards_per_stream, "<i8"),
-        np.asarray(dataset.samples_per_shard, "<i8"),
         np.array([stream.choose for stream in dataset.streams], "<i8"),
         np.array([stream.proportion for stream in dataset.streams], "<f8"),
     ]
-    return _digest(b"".join(each.tobytes() for each in numbers))
+    shards = [directory.index.samples_digest for directory in dataset._directories]
+    return _digest(b"".join([*shards, *(each.tobytes() for each in numbers)]))
 
 
 def _digest(data: bytes) -> str:
@@ -98,7 +100,7 @@ def _digest(data: bytes) -> str:
 
 
 _MEANING = {
-    "streams": "the streams' numbers of samples in each shard, or their weights, differ",
+    "shards": "the streams' numbers of samples in each shard, or their weights, differ",
     "batches_per_stream": "this world completes other numbers of batches of the streams",
 }
 

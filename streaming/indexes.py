@@ -17,7 +17,7 @@ LARGE = 1 << 20
 """Bytes of an index file from which on its binary form is kept: about 3,000 shards, which take 20
 milliseconds to parse."""
 
-_KIND, _ALIAS = "index", "index-file"
+_KIND, _ALIAS = "index-2", "index-file"
 _SETTLED_S = 2.0
 """A file that was changed so long ago would show it if it were changed again."""
 _TICK_S = 0.1

@@ -40,6 +40,17 @@ def test_what_is_kept_is_what_was_parsed(path: Path, monkeypatch: Any) -> None:
     assert not found.samples.flags.writeable
 
 
+def test_the_digest_of_samples_is_kept(path: Path) -> None:
+    parsed = Index.parse(path.read_bytes(), str(path))
+    read_index(str(path))
+    found = read_index(str(path))
+    assert found._samples_digest is not None
+    assert found.samples_digest == parsed.samples_digest
+    assert len(found.samples_digest) == 16
+    path.write_bytes(text_of([shard_of(at) for at in range(499)]))
+    assert read_index(str(path)).samples_digest != parsed.samples_digest
+
+
 def test_irregular_indexes_are_kept(path: Path, monkeypatch: Any) -> None:
     shards = [shard_of(at, zipped=at % 2 == 0, hashed=at % 3 == 0) for at in range(30)]
     shards[5]["raw_data"]["basename"] = "else/where"

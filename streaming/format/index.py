@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -94,6 +95,7 @@ class Index:
         self._schema_of = schema_of
         self.samples = samples
         self._files = files
+        self._samples_digest: NDArray[np.uint8] | None = None
         self.offsets = np.zeros(len(samples) + 1, np.int64)
         np.cumsum(samples, out=self.offsets[1:])
         none = np.zeros(len(samples), np.int64)
@@ -178,6 +180,7 @@ class Index:
                 raise FormatError(f"{source}: {err}") from None
         index = cls.__new__(cls)
         index._files, index.schemas, index.source = files, text["schemas"], source
+        index._samples_digest = arrays["samples_digest"]
         for name in _COLUMNS:
             setattr(index, name, arrays[name])
         return index
@@ -192,6 +195,7 @@ class Index:
             for algo, packed in column.digests.packed.items():
                 arrays[f"{slot}#{algo}"] = packed
         text = json.dumps({"schemas": self.schemas, "files": files})
+        arrays["samples_digest"] = np.frombuffer(self.samples_digest, np.uint8)
         arrays["text"] = np.frombuffer(text.encode(), np.uint8)
         return arrays
 
@@ -205,6 +209,15 @@ class Index:
     def num_samples(self) -> int:
         """Samples of all shards together."""
         return int(self.offsets[-1])
+
+    @property
+    def samples_digest(self) -> bytes:
+        """16 bytes that stand for the samples of each shard, taken once and kept with the index."""
+        if self._samples_digest is None:
+            samples = np.ascontiguousarray(self.samples, "<i8")
+            digest = hashlib.blake2s(samples.data, digest_size=16).digest()
+            self._samples_digest = np.frombuffer(digest, np.uint8)
+        return self._samples_digest.tobytes()
 
     def _schema(self, shard: int) -> dict[str, Any]:
         return self.schemas[int(self._schema_of[shard])]
