@@ -33,6 +33,7 @@ def needs_of(dataset: Any, epoch: EpochPlan, place: Place, skip: int) -> Needs:
         workers=len(places),
         samples_ahead=dataset._samples_ahead,
         sample_bytes=dataset._sample_bytes(),
+        batch_size=dataset.batch_size or 1,
         sparse=_sparse_streams(dataset),
     )
 

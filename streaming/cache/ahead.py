@@ -25,12 +25,18 @@ class RangesAhead:
             shards are not here.
         samples: The iteration's samples as their shards and places, in blocks.
         look: How many samples ahead to ask.
+        step: How many to ask for at once: what is asked for together comes in any order.
     """
 
     def __init__(
-        self, ask: Callable[[Ints, Ints], None], samples: Iterator[tuple[Ints, Ints]], look: int
+        self,
+        ask: Callable[[Ints, Ints], None],
+        samples: Iterator[tuple[Ints, Ints]],
+        look: int,
+        step: int,
     ) -> None:
-        self._ask, self._samples, self._look = ask, samples, max(1, look)
+        self._ask, self._samples = ask, samples
+        self._look, self._step = max(1, look), max(1, step)
         self._changed = threading.Condition()
         self._position = self._asked = 0
         self._stopped = False
@@ -51,7 +57,14 @@ class RangesAhead:
             self._changed.notify()
 
     def _is_due(self) -> bool:
-        return self._stopped or self._position + self._look - self._asked > self._look // 2
+        """Whether to ask for more: step by step at first, then not for too few at once."""
+        look = self._how_far()
+        enough = self._step if self._asked < self._look else max(1, look // 2)
+        return self._stopped or self._position + look - self._asked >= enough
+
+    def _how_far(self) -> int:
+        """How many samples to look ahead: no further than two batches until the first is there."""
+        return self._look if self._position else min(self._look, 2 * self._step)
 
     def _run(self) -> None:
         while True:
@@ -60,7 +73,8 @@ class RangesAhead:
                 if self._stopped:
                     return
                 skipped = max(0, self._position - self._asked)
-                count = self._position + self._look - self._asked
+                count = min(self._step, self._position + self._how_far() - self._asked)
+                count = max(count, skipped)
             shards, places = self._take(count)
             self._asked += len(shards)
             if not len(shards):

@@ -17,13 +17,14 @@ from streaming.cache.ahead import LOOK, LOOK_BYTES, RangesAhead
 from streaming.cache.connections import MAX_CONNECTIONS, Turn
 from streaming.cache.directory import Directory
 from streaming.cache.fetch import Errand, fetch_shard
-from streaming.cache.prefetch import Needs, Prefetcher
+from streaming.cache.prefetch import SMALL_BYTES, Needs, Prefetcher
 from streaming.cache.ranges import Ranges
 from streaming.cache.space import Blocked, MayEvict, Space, Victim
 from streaming.cache.transfer import Network, Version
 from streaming.format.errors import CorruptShardError
 from streaming.format.hashing import hasher
 from streaming.format.reader import Reader
+from streaming.storage import ObjectChanged
 
 log = logging.getLogger("streaming")
 
@@ -34,6 +35,10 @@ LOOK_S = 0.01
 """How often to look, at most, whether shards that are open were evicted."""
 TOUCH_S = 10.0
 """How often a shard that is being read is marked as used."""
+
+
+CHECKED_S = 2.0
+"""How long what was seen of the remote's version holds for samples that are read by ranges."""
 
 
 class MissingShardError(FileNotFoundError):
@@ -128,12 +133,20 @@ class ShardCache:
             CorruptShardError: If it is damaged, also when fetched again.
             StoreError: If it can't be fetched.
         """
+        opened = self._open.get(shard)
+        if opened is not None:
+            try:
+                self._open.move_to_end(shard)
+            except KeyError:
+                pass  # another thread closed it; whoever holds it reads on
+            return opened
         if shard not in self._open:
             at, local = self.locate(shard)
             directory = self.directories[at]
             if directory.is_cache and not directory.is_present(local):
                 ranged = self.ranges.reader(shard, at, local, self._readers[shard])
                 if ranged is not None:
+                    directory.check_there(max_age_s=CHECKED_S)
                     return ranged
         return self.reader(shard)
 
@@ -159,6 +172,7 @@ class ShardCache:
         if directory.is_cache:
             if not self._try_open(shard, at, local):
                 self._fetch_and_open(shard, at, local)
+            self._check_version(shard, directory)
             directory.mark(local, opened=True)
         else:
             self._open_original(shard, directory, local)
@@ -169,6 +183,13 @@ class ShardCache:
             while len(self._open) > self._max_open:
                 self._close(self._open.popitem(last=False)[1])
         return reader
+
+    def _check_version(self, shard: int, directory: Directory) -> None:
+        try:
+            directory.check_here()
+        except ObjectChanged:
+            self._readers[shard].close()
+            raise
 
     def _open_original(self, shard: int, directory: Directory, local: int) -> None:
         try:
@@ -243,6 +264,7 @@ class ShardCache:
         errand = Errand(
             ranges.network,
             need,
+            turn is None and self.size(shard) <= SMALL_BYTES,
             turn,
             may_evict,
             ranges.version(shard) or Version(),
@@ -304,9 +326,9 @@ class ShardCache:
         touch = now - self._touched_s > TOUCH_S
         if touch:
             self._touched_s = now
-        self.count_read()
         if now - self._looked_s > LOOK_S:
             self._looked_s = now
+            self.count_read()
             self._close_evicted()
         if not touch:
             return
@@ -457,7 +479,7 @@ class Ahead:
     def __init__(self, cache: ShardCache, needs: Needs) -> None:
         look = min(LOOK, int(LOOK_BYTES / max(1.0, needs.sample_bytes)))
         cache.ranges.begin(needs.sparse)
-        self._ranges = RangesAhead(cache.ask, needs.own, look)
+        self._ranges = RangesAhead(cache.ask, needs.own, look, needs.batch_size)
         self._shards = Prefetcher(cache, needs, cache.bytes_ahead, cache.ranges.network.connections)
         self._cache = cache
 

@@ -72,7 +72,8 @@ class Connections:
 
     def __init__(self, most: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.most = max(1, most)
-        self.limit = min(self.most, FIRST)
+        self._highest = self.most - self.most // 8  # some are left for what is urgent
+        self.limit = max(1, min(FIRST, self.most // 2))
         """How many may be busy now with what nobody waits for yet."""
         self.urgent_most = self.most
         """How many may be busy with what somebody waits for."""
@@ -129,10 +130,12 @@ class Connections:
                 if self._good == 4:
                     self._good = 0
                     self._lost -= 1
-                    self.limit = min(self.most, self.limit + 1)
+                    self.limit = min(self._highest, self.limit + 1)
                     self._hand_on()
 
     def _is_free(self, urgent: bool) -> bool:
+        if self.busy >= self.most:
+            return False
         if self.busy >= self.most:
             return False
         if urgent:
@@ -189,9 +192,9 @@ class Connections:
             self._rest = min(MAX_REST, 2 * self._rest)
 
     def _raise(self) -> None:
-        if self.limit < self.most:
+        if self.limit < self._highest:
             self._before = self.limit
-            self.limit = min(self.most, self.limit + max(1, self.limit // 2))
+            self.limit = min(self._highest, self.limit + max(1, self.limit // 2))
             self._hand_on()
         else:
             self._baseline, self._before, self._resting = None, None, self._rest

@@ -96,6 +96,8 @@ class Errand:
     network: Network = field(default_factory=Network)
     need: float = -1.0
     """How soon it is needed, as for :meth:`Connections.turn`."""
+    urgent: bool = False
+    """Whether it is so small, and so urgent, that it comes beside all others."""
     turn: Turn | None = None
     """A connection that was waited for already."""
     may_evict: MayEvict | None = None
@@ -193,8 +195,10 @@ class _Fetch:
             with waiting(f"shard {self.shard} of {self._url}"):
                 for raw, zipped in self._missing:
                     self._with_retries(raw, zipped)
+            self.directory.check_there()
             self._errand.on_fetched(self._bytes)
             with self.directory.renaming():
+                self.directory.check_here()
                 for raw, zipped in self._missing:
                     self._publish(raw, zipped)
         finally:
@@ -213,6 +217,7 @@ class _Fetch:
         try:
             self.directory.retry.call(lambda: self._bring(raw, zipped), what, self._retried)
         except StoreError as error:
+            self.directory.check_there()  # that it was rewritten would say more
             raise type(error)(f"Could not fetch {what}: {error}") from error
 
     def _retried(self, error: StoreError) -> None:
@@ -248,7 +253,7 @@ class _Fetch:
         )
         turn, errand.turn = errand.turn, None
         path = self._parts[info.basename]
-        with Landing(path, source, errand.network, errand.need) as landing:
+        with Landing(path, source, errand.network, errand.need, errand.urgent) as landing:
             try:
                 landing.begin(turn)
                 yield landing

@@ -21,10 +21,14 @@ class Landing:
         source: The object.
         network: What brings it.
         need: How soon it is needed, as for :meth:`Connections.turn`.
+        urgent: Whether somebody waits for it, as there.
     """
 
-    def __init__(self, path: str, source: Source, network: Network, need: float) -> None:
-        self._path, self._source, self._network, self._need = path, source, network, need
+    def __init__(
+        self, path: str, source: Source, network: Network, need: float, urgent: bool = False
+    ) -> None:
+        self._path, self._source, self._network = path, source, network
+        self._need, self._urgent = need, urgent
         self._file = open(path, "r+b", buffering=0)  # noqa: SIM115
         self._lock = threading.Lock()
         self._transfers: list[Transfer] = []
@@ -61,7 +65,9 @@ class Landing:
 
     def _bring(self, start: int, stop: int, turn: Turn | None) -> None:
         # A later part of what is needed first is needed before the first part of what is next.
-        transfer = self._network.bring(self._source, start, stop, self._write, need=self._need)
+        transfer = self._network.bring(
+            self._source, start, stop, self._write, need=self._need, urgent=self._urgent
+        )
         self._transfers.append(transfer.begin(turn))
 
     def _write(self, at: int, chunk: bytes | memoryview) -> None:

@@ -24,6 +24,8 @@ Ints = NDArray[np.int64]
 
 BLOCK = 1024
 """Samples whose shards are looked up at once."""
+SMALL_BYTES = 1 << 20
+"""Shards up to this size come nearly as soon as a part of them."""
 DUE = 256
 """Shards of so many samples to come are fetched however many bytes they are: each sample can lie in
 another one."""
@@ -43,6 +45,8 @@ class Needs:
     """How many samples of each worker to look ahead; None to go by bytes."""
     sample_bytes: float
     """What a sample takes on average."""
+    batch_size: int
+    """How many samples are needed together."""
     sparse: tuple[int, ...] = ()
     """The streams that so little is needed of that their shards are not fetched."""
 
@@ -89,6 +93,7 @@ class Prefetcher:
         self._connections = connections
         self._order = _first_needs(needs.node)
         self._workers = needs.workers
+        self._batch = needs.batch_size * needs.workers
         self._bytes_ahead: float = bytes_ahead
         if needs.samples_ahead is None:
             self._ahead = max(DUE, int(bytes_ahead / max(1.0, needs.sample_bytes)))
@@ -163,7 +168,7 @@ class Prefetcher:
             with self._changed:
                 position = self._position
             try:
-                with self._connections.turn(need) as turn:
+                with self._connections.turn(need, self._is_urgent(need, shard)) as turn:
                     if self._stopped or self._fetcher.is_present(shard):
                         return
                     if self._fetcher.fetch_ahead(shard, self._may_evict, need, turn):
@@ -179,6 +184,11 @@ class Prefetcher:
                 self._blocked -= 1
                 if self._stopped or not self._in_window[shard]:
                     return
+
+    def _is_urgent(self, need: int, shard: int) -> bool:
+        """Whether a shard is wanted now, and small enough to come beside all others."""
+        due = need < self._position + 2 * self._batch
+        return due and self._fetcher.size(shard) <= SMALL_BYTES
 
     def _take(self) -> tuple[int, int] | None:
         """The next shard to fetch, and where it is needed; None if there is enough ahead.

@@ -16,11 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streaming.cache.directory import Directory
+from streaming.cache.prefetch import SMALL_BYTES
 from streaming.cache.transfer import Network, Source, Transfer, Version
 from streaming.format.errors import FormatError
 from streaming.format.info import FileInfo
 from streaming.format.ranges import Ranged, ranged_reader
 from streaming.format.reader import Reader
+from streaming.storage import StoreError
 
 log = logging.getLogger("streaming")
 
@@ -34,8 +36,6 @@ SPAN_BYTES = 1 << 20
 """Longest span that is read by one request, unless a sample is longer."""
 KEPT_BYTES = 32 << 20
 """Bytes of samples read by ranges that a process keeps."""
-SMALL_BYTES = 8 * REQUEST_BYTES
-"""Shards up to this size come whole: nearly as soon as a part of them."""
 COPIED = 16
 """Samples read by ranges may take a shard's size divided by this, if the shard comes as well;"""
 COST = 4
@@ -79,6 +79,7 @@ class RangedFile(Ranged):
         bring: Makes a transfer of it, not begun yet, given its start, stop and sink.
         keep: Told of each span: this file, its start, its bytes.
         trim: Has the oldest spans forgotten where there are too many.
+        may_ask: Whether what was not asked for may still be.
     """
 
     def __init__(
@@ -87,10 +88,12 @@ class RangedFile(Ranged):
         bring: Callable[..., Transfer],
         keep: Callable[["RangedFile", int, int], None],
         trim: Callable[[], None],
+        may_ask: Callable[[], bool],
     ) -> None:
         self.source = source
         self.spent = self.cost = 0
-        self._bring, self._keep, self._trim = bring, keep, trim
+        self.verify: Callable[[], None] | None = None
+        self._bring, self._keep, self._trim, self._may_ask = bring, keep, trim, may_ask
         self._lock = threading.Lock()
         self._spans: list[_Span] = []
 
@@ -138,6 +141,9 @@ class RangedFile(Ranged):
         with self._lock:
             found = self._find(start, stop)
             if found is None:
+                if not self._may_ask():
+                    url = self.source.store.url_of(self.source.key)
+                    raise StoreError(f"{url}: so much was read by ranges that the whole is cheaper")
                 self._begin(start, stop)
                 found = self._find(start, stop)
         self._trim()
@@ -147,6 +153,9 @@ class RangedFile(Ranged):
         except BaseException:
             self.forget(found.start)
             raise
+        if self.verify is not None and not self.source.confirmed:
+            verify, self.verify = self.verify, None
+            verify()
         return bytes(memoryview(found.data)[start - found.start : stop - found.start])
 
     def forget(self, start: int) -> None:
@@ -177,7 +186,8 @@ class _Shard:
     ask: Callable[[Ints], None]
     files: list[RangedFile]
     """The file with the samples comes first."""
-    size: int
+    is_worth: Callable[[], bool]
+    """Whether more of it should be read by ranges."""
 
 
 class Ranges:
@@ -197,6 +207,7 @@ class Ranges:
         self._directories, self._count = directories, count
         self._lock = threading.Lock()
         self._shards: dict[int, _Shard | None] = {}
+        self._versions: dict[int, Version] = {}
         self._kept: deque[tuple[RangedFile, int, int]] = deque()
         self._bytes = 0
 
@@ -230,16 +241,16 @@ class Ranges:
             reader: Its reader, when it is here.
         """
         found = self._find(shard, at, local, reader)
-        return found.reader if found is not None and self._is_worth(found, at) else None
+        return None if found is None else found.reader
 
     def ask(self, shard: int, at: int, local: int, reader: Reader, places: Ints) -> None:
         """Begin to fetch samples of a shard that is not here, if that can and should be done."""
         found = self._find(shard, at, local, reader)
-        if found is not None and self._is_worth(found, at):
+        if found is not None and found.is_worth():
             found.ask(places)
 
-    def _is_worth(self, shard: _Shard, at: int) -> bool:
-        """Whether ranges of a shard are still cheap beside all of it.
+    def _is_worth(self, files: list[RangedFile], at: int, size: int) -> bool:
+        """Whether more ranges of a shard are still cheap beside all of it.
 
         Without knowing what comes, paying by the piece until that has cost a good part of the
         whole, and then the whole, is never much dearer than what would have been best (the ski
@@ -247,14 +258,12 @@ class Ranges:
         """
         if at in self._sparse:
             return True
-        spent = sum(file.spent for file in shard.files)
-        cost = sum(file.cost for file in shard.files)
-        return spent < shard.size // COPIED and cost < shard.size // COST
+        spent, cost = sum(file.spent for file in files), sum(file.cost for file in files)
+        return spent < size // COPIED and cost < size // COST
 
     def version(self, shard: int) -> Version | None:
-        """The version that the samples read of a shard were of."""
-        found = self._shards.get(shard)
-        return None if found is None else found.files[0].source.version
+        """The version that a shard's samples are read of by ranges, and all of it has to be."""
+        return self._versions.get(shard)
 
     def give_up(self, shard: int) -> None:
         """Don't read a shard by ranges any more: that has failed."""
@@ -289,7 +298,10 @@ class Ranges:
             pass
         with self._lock:
             if shard not in self._shards:
-                self._shards[shard] = self._open(at, local, reader)
+                found = self._shards[shard] = self._open(at, local, reader)
+                if found is not None:
+                    source = found.files[0].source
+                    source.version = self._versions.setdefault(shard, source.version)
             return self._shards[shard]
 
     def _open(self, at: int, local: int, reader: Reader) -> _Shard | None:
@@ -302,15 +314,16 @@ class Ranges:
         if directory.index.zip_bytes[local] or (size <= SMALL_BYTES and at not in self._sparse):
             return None
         files: list[RangedFile] = []
+        is_worth = partial(self._is_worth, files, at, size)
 
         def open_ranged(info: FileInfo) -> RangedFile:
             source = Source(store, info.basename, info.bytes, directory.retry)
             source.on_retry = lambda error: self._count(retries=1)
-            files.append(RangedFile(source, self._transfer, self._keep, self._trim))
+            files.append(RangedFile(source, self._transfer, self._keep, self._trim, is_worth))
             return files[-1]
 
         try:
-            return _Shard(*ranged_reader(reader, open_ranged), files, size)
+            return _Shard(*ranged_reader(reader, open_ranged), files, is_worth)
         except FormatError:
             return None  # the reader of the shard itself says why
 

@@ -56,6 +56,8 @@ class Source:
     on_retry: Callable[[StoreError], None] = lambda error: None
     ranged: bool = True
     """False once the store was found to send all of an object when asked for a part."""
+    confirmed: bool = False
+    """True once the store has said that the object has the bytes it has to have."""
 
     def open(self, start: int, stop: int) -> Body:
         """Ask for [start, stop) of it.
@@ -72,6 +74,10 @@ class Source:
             self.version.check(body)
             if body.from_whole:
                 self.ranged = False
+            if body.total is not None:
+                if body.total != self.size:
+                    raise self.wrong_size(body.total)
+                self.confirmed = True
             if to_end and body.length is not None and body.length != stop - start:
                 raise self.wrong_size(start + body.length)
         except BaseException:
@@ -256,13 +262,15 @@ class Transfer:
             if generation == self._generation:
                 self._turn = turn
                 self.moved_s = time.monotonic()
-                usual = self._watch.patience_s(self.source.store.timeout_s)
-                self.patience_s = max(self.patience_s, usual)
+                self.patience_s = max(self.patience_s, self._usual_patience_s())
                 if not self.source.store.can_range:
                     self.got = 0
                 return turn
         turn.end()
         raise _ReplacedError
+
+    def _usual_patience_s(self) -> float:
+        return self._watch.patience_s(self.source.store.timeout_s)
 
     def _ask(self, generation: int) -> None:
         self._watch.add(self)
@@ -293,6 +301,7 @@ class Transfer:
             now = time.monotonic()
             self._watch.note(now - self.moved_s)
             self.moved_s = now
+            self.patience_s = self._usual_patience_s()
             if self._wanted is not None and self.got >= self._wanted:
                 self._wanted = None
                 self._changed.notify_all()

@@ -33,6 +33,9 @@ _HEAD = 8
 class Ranged(Positioned):
     """A file elsewhere; its slices are fetched, unless they have been asked for before."""
 
+    verify: Callable[[], None] | None = None
+    """Called once before slices are given, unless it is known that the file has the right size."""
+
     def ask(self, begins: Ints, ends: Ints) -> None:
         """Begin to fetch some spans."""
         raise NotImplementedError
@@ -59,6 +62,9 @@ class RangedOffsets:
         self._lock = threading.Lock()
         self._all: Ints | None = None
         self._is_checked = False
+        if self._same_size:
+            # Samples of one size are where they have to be, if the file has the right size.
+            table.verify = self._check_head
 
     def ask(self, at: Ints, then: Callable[[Ints, Ints], None]) -> None:
         """Begin to fetch what says where samples are, and go on when that is known.
@@ -69,8 +75,6 @@ class RangedOffsets:
                 asking, else in another.
         """
         if self._same_size:
-            if not self._is_checked:
-                self._table.ask(np.array([0]), np.array([_HEAD]))
             begins = self._computed(at)
             then(begins, begins + self._min_bytes)
         elif self._all is not None:
@@ -95,7 +99,6 @@ class RangedOffsets:
             StoreError: If it can't be had.
         """
         if self._same_size:
-            self._check_head()
             return self._computed(at)
         if self._all is not None:
             return self._all[at]

@@ -227,11 +227,11 @@ class Reader(Array, ABC):
             except CorruptShardError as err:
                 raise CorruptShardError(f"{self.name}: sample {idx}: {err}") from err
         begin, end = opened.offsets.item(idx), opened.offsets.item(idx + 1)
-        self.bytes_read += end - begin
         data = opened.file.data
         if isinstance(data, Positioned):
             data = data[begin:end]
             begin, end = 0, end - begin
+        self.bytes_read += end - begin
         try:
             return self._decode(data, begin, end)
         except CorruptShardError as err:
@@ -353,10 +353,10 @@ class Reader(Array, ABC):
             raise self._out_of_range(int(at[(at < 0) | (at >= self.samples)][0]))
         begins = opened.offsets[at].astype(np.int64)
         ends = opened.offsets[at + 1].astype(np.int64)
-        self.bytes_read += int((ends - begins).sum())
         data = opened.file.data
         if isinstance(data, Positioned):
             data, begins, ends = read_spans(data, begins, ends)
+        self.bytes_read += int((ends - begins).sum())
         return at, data, begins, ends
 
     def _name_damaged(self, indices: NDArray[np.int64]) -> None:

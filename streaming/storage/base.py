@@ -87,6 +87,7 @@ class Body:
         interrupt: Ends a read that is under way in another thread (shuts the socket down), where
             `close` would wait for it.
         from_whole: Whether these are cut out of the whole object, which travels all the same.
+        total: How many bytes the object has, of which these are a part; None if that is not said.
     """
 
     def __init__(
@@ -98,8 +99,10 @@ class Body:
         close: Callable[[], object] | None = None,
         interrupt: Callable[[], object] | None = None,
         from_whole: bool = False,
+        total: int | None = None,
     ) -> None:
         self.length = length
+        self.total = total
         self.from_whole = from_whole
         self.etag = etag
         self.url = ""

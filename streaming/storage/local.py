@@ -62,7 +62,10 @@ class LocalStore(Store):
             file.close()
             raise
         length = max(0, stop - start)
-        return Body(_chunks(file, length), length=length, etag=version, close=file.close)
+        total = status.st_size
+        return Body(
+            _chunks(file, length), length=length, etag=version, close=file.close, total=total
+        )
 
     def _stat(self, key: str) -> ObjectInfo:
         path = self.path(key)

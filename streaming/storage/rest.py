@@ -194,7 +194,19 @@ def body_of(
         etag=etag,
         close=answer.close,
         interrupt=lambda: answer.shutdown(),
+        total=total_of(answer.headers.get("content-range")),
     )
+
+
+def total_of(content_range: str | None) -> int | None:
+    """The object's size that a Content-Range header gives; None if it gives none.
+
+    Example:
+        >>> total_of("bytes 5-9/1234"), total_of("bytes 5-9/*"), total_of(None)
+        (1234, None, None)
+    """
+    total = (content_range or "").rpartition("/")[2]
+    return int(total) if total.isdecimal() else None
 
 
 def range_header(start: int, stop: int | None) -> dict[str, str]:

@@ -13,7 +13,9 @@ from streaming.storage.base import CHUNK_BYTES, Body, ObjectInfo, Store
 from streaming.storage.clients import environment_token, shared_client
 from streaming.storage.errors import NotFound, StoreError
 from streaming.storage.parts import content_md5, send_parts, verify_size
+from streaming.storage.rest import Rest, range_header, total_of
 from streaming.storage.retry import RetryPolicy
+from streaming.storage.s3_direct import Way, record_way
 from streaming.storage.s3_errors import error_code, s3_error
 
 __all__ = ["S3Store"]
@@ -47,6 +49,14 @@ class _Client(NamedTuple):
     api: Any
     how: str
     """How it introduces itself and to whom, for errors."""
+    credentials: Any
+    """botocore's, or None."""
+    ca_bundle: str | None
+    """File of certificates to trust, also where the configuration names it."""
+
+
+_ways: dict[tuple[_Options, str], Way | None] = {}
+"""How the objects of a bucket are asked for, by options and bucket; None if only botocore knows."""
 
 
 class S3Store(Store):
@@ -153,20 +163,52 @@ class S3Store(Store):
         return {"Bucket": self.bucket, "Key": self.prefix + key}
 
     def _open(self, key: str, start: int, stop: int | None, etag: str | None) -> Body:
-        wanted: dict[str, str] = dict(self._payer)
-        if start or stop is not None:
-            wanted["Range"] = f"bytes={start}-{'' if stop is None else stop - 1}"
+        name = self._options, self.bucket
+        way = _ways.get(name)
+        if way is not None:
+            headers = range_header(start, stop)
+            if etag is not None:
+                headers["If-Match"] = etag
+            if self._payer:
+                headers["x-amz-request-payer"] = "requester"
+            body = way.open(self.prefix + key, headers, start, stop)
+            if body is not None:
+                return body
+            _ways[name] = None
+        wanted: dict[str, str] = {**self._payer, **range_header(start, stop)}
         if etag is not None:
             wanted["IfMatch"] = etag
-        answer = self._client.api.get_object(**self._names(key), **wanted)
+        with self._way_found(name, self.prefix + key):
+            answer = self._client.api.get_object(**self._names(key), **wanted)
         stream = answer["Body"]
         return Body(
             iter(lambda: stream.read(CHUNK_BYTES), b""),
             length=answer["ContentLength"],
             etag=answer.get("ETag"),
             close=stream.close,
+            total=total_of(answer.get("ContentRange")),
             interrupt=lambda: stream._raw_stream.shutdown(),
         )
+
+    @contextlib.contextmanager
+    def _way_found(self, name: tuple[_Options, str], key: str) -> Iterator[None]:
+        """Keep the way that botocore's request goes, if it succeeds."""
+        if name in _ways:
+            yield
+            return
+        sent: list[Any] = []
+        client = self._client
+        client.api.meta.events.register("before-send.s3.GetObject", watch := _Watch(sent))
+        try:
+            yield
+        finally:
+            client.api.meta.events.unregister("before-send.s3.GetObject", watch)
+        # Of another thread's request meanwhile the key is another, and so it shows no way.
+        if sent:
+            rest = Rest(self.timeout_s, self._options.max_connections, client.ca_bundle)
+            way = record_way(sent[-1], key, client.credentials, rest)
+            if way is not None:
+                _ways[name] = way
 
     def _stat(self, key: str) -> ObjectInfo:
         try:
@@ -250,6 +292,16 @@ class S3Store(Store):
         return s3_error(exc, url, bucket=self.bucket, how=lambda: self._client.how)
 
 
+class _Watch:
+    """Notes the requests that botocore sends."""
+
+    def __init__(self, sent: list[Any]) -> None:
+        self._sent = sent
+
+    def __call__(self, request: Any, **_: Any) -> None:
+        self._sent.append(request)
+
+
 def _no_bucket(store: S3Store) -> str:
     return f"{store.url}: there is no such bucket: {store.bucket!r}. {store._client.how}"
 
@@ -289,7 +341,8 @@ def _make_client(options: _Options) -> _Client:
         verify=options.ca_bundle,
         config=config,
     )
-    return _Client(api, _describe(api, credentials, options))
+    ca_bundle = options.ca_bundle or session.get_config_variable("ca_bundle")
+    return _Client(api, _describe(api, credentials, options), credentials, ca_bundle)
 
 
 def _describe(api: Any, credentials: Any, options: _Options) -> str:

@@ -10,7 +10,7 @@ from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from streaming.storage.base import CHUNK_BYTES, Body, ObjectInfo, Store
 from streaming.storage.errors import StoreError
-from streaming.storage.rest import Rest, StatusError, range_header
+from streaming.storage.rest import Rest, StatusError, range_header, total_of
 
 if TYPE_CHECKING:
     from urllib3 import BaseHTTPResponse
@@ -97,6 +97,7 @@ class HTTPStore(Store):
             close=answer.close,
             interrupt=lambda: answer.shutdown(),
             from_whole=from_whole,
+            total=total_of(answer.headers.get("Content-Range")),
         )
 
     def _stat(self, key: str) -> ObjectInfo:
