@@ -14,7 +14,7 @@ from streaming.cache import MAX_CONNECTIONS, ShardCache
 from streaming.epochs import Iteration
 from streaming.fingerprint import Fingerprints, check_fingerprint
 from streaming.need import needs_of, processes_on_node
-from streaming.opening import make_streams
+from streaming.opening import make_streams, reading
 from streaming.order.plan import EpochPlan, OrderParams
 from streaming.order.sampling import resample
 from streaming.placement import Placement, groups_of_mesh
@@ -307,7 +307,8 @@ class StreamingDataset(StreamedSamples, IterableDataset[Any]):
                 ahead.advance(done)
 
         try:
-            yield advance
+            with reading(self._directories):
+                yield advance
         finally:
             if ahead is not None:
                 ahead.stop()

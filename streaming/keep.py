@@ -70,6 +70,11 @@ class Keep:
         with open(os.path.join(path, _LOCKS), "ab"):
             pass
 
+    @property
+    def locks_path(self) -> str:
+        """The file whose bytes are locked by whoever makes something, or uses a directory."""
+        return os.path.join(self.path, _LOCKS)
+
     def get(
         self,
         kind: str,

@@ -1,14 +1,29 @@
 """From a dataset's arguments to its streams, opened."""
 
+from __future__ import annotations
+
 import os
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from streaming.cache import Directory
+from streaming.cache.in_use import in_use
+from streaming.keep import user_keep
 from streaming.registry import construct_from_registry
 from streaming.stream import Stream, streams_registry
+
+if TYPE_CHECKING:
+    from tqdm import tqdm
+
+OPENED_AT_ONCE = 32
+"""Streams that are opened side by side."""
+SHOWN_AFTER_S = 3.0
+"""How long opening takes before a bar shows how far it is."""
 
 
 def make_streams(
@@ -55,9 +70,55 @@ def _check_distinct(streams: list[Stream]) -> None:
             )
 
 
+def open_streams(streams: Sequence[Stream], allow_unsafe_types: bool) -> list[Directory]:
+    """The streams' directories and indexes; those with remotes side by side.
+
+    Raises:
+        Exception: The first stream's that can't be opened; it names the directory or URL.
+    """
+    if sum(stream.remote is not None for stream in streams) < 2:
+        return [open_stream(stream, allow_unsafe_types) for stream in streams]
+    with ThreadPoolExecutor(min(OPENED_AT_ONCE, len(streams)), "streaming-open") as pool:
+        opened = [pool.submit(open_stream, stream, allow_unsafe_types) for stream in streams]
+        try:
+            with _showing(len(streams)) as advance:
+                for future in as_completed(opened):
+                    future.result()
+                    advance()
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return [future.result() for future in opened]
+
+
+@contextmanager
+def _showing(total: int) -> Iterator[Callable[[], None]]:
+    """A bar on the terminal of the node's first process, if opening takes a while."""
+    began_s, done = time.monotonic(), 0
+    bar: tqdm[Any] | None = None
+    is_first = os.environ.get("LOCAL_RANK", "0") == "0"
+
+    def advance() -> None:
+        nonlocal bar, done
+        done += 1
+        if bar is not None:
+            bar.update()
+        elif is_first and time.monotonic() - began_s > SHOWN_AFTER_S:
+            from tqdm import tqdm
+
+            # Only where there is a terminal: lines in a log file would be of no use.
+            bar = tqdm(desc="Opening streams", total=total, initial=done, unit="", disable=None)
+
+    try:
+        yield advance
+    finally:
+        if bar is not None:
+            bar.close()
+
+
 def open_stream(stream: Stream, allow_unsafe_types: bool) -> Directory:
     """A stream's directory and index; a class that prepares shards in its own way does so."""
-    directory = stream.open()
+    directory = stream.open(anew=True)
     directory.index.validate_safe(allow_unsafe_types)
     if type(stream).prepare_shard is Stream.prepare_shard:
         return directory
@@ -66,3 +127,19 @@ def open_stream(stream: Stream, allow_unsafe_types: bool) -> Directory:
 
 def _bring(stream: Stream, directory: Directory, shard: int) -> None:
     stream.prepare_shard(directory.index.reader(shard, directory.path, None))
+
+
+@contextmanager
+def reading(directories: Sequence[Directory]) -> Iterator[None]:
+    """Read directories for as long as the block lasts: nobody replaces their data sets.
+
+    Raises:
+        ObjectChanged: If somebody has since they were opened.
+    """
+    caches = [directory for directory in directories if directory.origin is not None]
+    keep = user_keep() if caches else None
+    locks = None if keep is None else keep.locks_path
+    with in_use(locks, [directory.path for directory in caches]):
+        for directory in caches:
+            directory.check_here()
+        yield

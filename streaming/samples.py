@@ -13,7 +13,7 @@ from streaming.format.array import Array
 from streaming.format.errors import CorruptShardError
 from streaming.format.reader import Reader
 from streaming.format.shards import ShardList
-from streaming.opening import open_stream
+from streaming.opening import open_streams
 from streaming.order.spanner import Spanner
 from streaming.stats import Counters
 from streaming.storage import StoreError
@@ -34,9 +34,7 @@ class StreamedSamples(Array):
 
     def _open_streams(self) -> None:
         Stream.validate_weights(self.streams)
-        self._directories = [
-            open_stream(stream, self.allow_unsafe_types) for stream in self.streams
-        ]
+        self._directories = open_streams(self.streams, self.allow_unsafe_types)
         indexes = [directory.index for directory in self._directories]
         self.shards = ShardList(
             [(directory.index, directory.path) for directory in self._directories],

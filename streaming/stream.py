@@ -1,6 +1,5 @@
 """One stream of shards: where it comes from and is kept, how much of it an epoch takes."""
 
-import io
 import logging
 import os
 import stat
@@ -14,18 +13,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streaming.cache import Directory
-from streaming.cache.alone import alone_in, publish
 from streaming.cache.directory import INDEX
 from streaming.cache.fetch import fetch_shard
+from streaming.cache.origin import Origin
 from streaming.cache.space import Space
-from streaming.format.errors import FormatError
 from streaming.format.hashing import get_hashes
 from streaming.format.index import Index
 from streaming.format.reader import Reader
-from streaming.indexes import parse_index, read_index
+from streaming.indexes import read_index
 from streaming.order.weights import derive_weights, validate_weights
 from streaming.registry import TypedRegistry, create_registry
-from streaming.storage import RetryPolicy, Store, StoreError, is_local, local_path, store_for
+from streaming.remote_index import open_index
+from streaming.storage import RetryPolicy, Store, is_local, local_path, store_for
 from streaming.world import World
 
 log = logging.getLogger("streaming")
@@ -218,24 +217,32 @@ class Stream:
             return None
         return store_for(url, timeout_s=self.download_timeout, **self.storage_options)
 
-    def open(self) -> Directory:
-        """The stream's directory with its index, which is fetched first if it is not there.
+    def open(self, anew: bool = False) -> Directory:
+        """The stream's directory with its index.
+
+        The index is fetched if it is not there. The first time, one that is there is compared with
+        the remote's, whose new data set takes the old one's place if it was rewritten.
+
+        Args:
+            anew: Whether to compare it once more.
 
         Raises:
             FileNotFoundError: If there is no index.
             FormatError: If the index is damaged.
             StoreError: If it can't be fetched.
+            ObjectChanged: If the remote was rewritten while an iteration reads the directory, or
+                the directory was not filled from there.
         """
-        if self._directory is None:
+        if self._directory is None or (anew and self._directory.origin is not None):
             store = self.store()
-            index = self._index(self.path, store)
+            index, origin = self._index(self.path, store)
             path = self.path
             if store is None and self._lacks_raw(index):
                 # The user's own compressed shards: they stay as they are, and a directory of ours
                 # holds the raw ones.
                 store = store_for(path)
                 path = _temporary_local(os.path.realpath(path))
-                index = self._index(path, store)
+                index, origin = self._index(path, store)
             self._directory = Directory(
                 path=path,
                 index=index,
@@ -243,6 +250,7 @@ class Stream:
                 retry=RetryPolicy(retries=self.download_retry),
                 validate_hash=self.validate_hash,
                 keep_zip=self.keep_zip and store is not None,
+                origin=origin,
             )
             self._check_hash(index)
         return self._directory
@@ -272,27 +280,18 @@ class Stream:
                 f"{', '.join(info.hashes) or 'no hashes'}. Use one of those, or None."
             )
 
-    def _index(self, path: str, store: Store | None) -> Index:
+    def _index(self, path: str, store: Store | None) -> tuple[Index, Origin | None]:
         name = os.path.join(path, INDEX)
         if store is None:
             try:
-                return read_index(name)
+                return read_index(name), None
             except FileNotFoundError as error:
                 raise FileNotFoundError(
                     f"There is no data set at {path}: {INDEX} is missing, and the stream has no "
                     f"`remote`. Check `local` and `split`, or give `remote`."
                 ) from error
         _make_local(path, is_given=self._local is not None and path == self.path)
-        index = _read_cached(name)
-        if index is None:
-            with alone_in(path):  # so that a node's ranks don't all fetch it
-                index = _read_cached(name)
-                if index is None:
-                    policy = RetryPolicy(retries=self.download_retry)
-                    what = f"fetching {store.url_of(INDEX)}"
-                    data, index = policy.call(lambda: _fetch_index(store, name), what)
-                    publish(name, data)
-        return index
+        return open_index(store, path, RetryPolicy(retries=self.download_retry))
 
     def get_index_size(self) -> int:
         """Bytes of the stream's index in its directory."""
@@ -364,28 +363,6 @@ streams_registry: TypedRegistry[type[Stream]] = create_registry(
     description="Classes of streams, by the name that StreamingDataset takes as `stream_name`.",
 )
 streams_registry.register("stream", func=Stream)
-
-
-def _fetch_index(store: Store, path: str) -> tuple[bytes, Index]:
-    file = io.BytesIO()
-    store.get(INDEX, file)
-    data = file.getvalue()
-    try:
-        return data, parse_index(data, store.url_of(INDEX), path)
-    except FormatError as error:
-        # Worth another try: an index that is just being replaced can look like this.
-        raise StoreError(str(error), retryable=True) from error
-
-
-def _read_cached(name: str) -> Index | None:
-    try:
-        return read_index(name)
-    except FileNotFoundError:
-        return None
-    except FormatError as error:
-        log.warning("The cached index is damaged and will be fetched again: %s", error)
-        os.unlink(name)
-        return None
 
 
 def _temporary_local(remote: str) -> str:

@@ -12,6 +12,9 @@ from streaming.cache.waiting import waiting
 if sys.platform != "win32":
     import fcntl
 
+_FETCHED = "user.shardstream.fetched"
+"""The extended attribute of an index that was fetched."""
+
 
 @contextlib.contextmanager
 def alone_in(path: str) -> Iterator[None]:
@@ -74,7 +77,8 @@ def _publish_nameless(name: str, data: bytes) -> bool:
     with os.fdopen(fd, "wb") as file:
         file.write(data)
         file.flush()
-        _let_others_lock(fd, folder)
+        mark_fetched(fd)
+        let_others_lock(fd, folder)
         try:
             # With a descriptor of a folder, Python follows the symbolic link to the file itself.
             os.link(f"/proc/self/fd/{fd}", name, src_dir_fd=fd)
@@ -85,7 +89,7 @@ def _publish_nameless(name: str, data: bytes) -> bool:
     return True
 
 
-def _let_others_lock(fd: int, folder: str) -> None:
+def let_others_lock(fd: int, folder: str) -> None:
     """Let whoever may write to the folder write to its index, too, which a lock takes.
 
     They could put another in its place anyway.
@@ -96,13 +100,29 @@ def _let_others_lock(fd: int, folder: str) -> None:
             os.fchmod(fd, os.fstat(fd).st_mode & 0o777 | mode & 0o022)
 
 
+def mark_fetched(fd: int) -> None:
+    """Mark an index that was fetched, so that its directory is known for a cache ever after."""
+    if hasattr(os, "setxattr"):
+        with contextlib.suppress(OSError):
+            os.setxattr(fd, _FETCHED, b"1")
+
+
+def is_fetched(path: str) -> bool:
+    """Whether an index is known to have been fetched, and not put there by the user."""
+    try:
+        return hasattr(os, "getxattr") and bool(os.getxattr(path, _FETCHED))
+    except OSError:
+        return False
+
+
 def _publish_aside(name: str, data: bytes) -> None:
     part = os.path.join(os.path.dirname(name), f".part-index-{secrets.token_hex(4)}")
     try:
         fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
         with os.fdopen(fd, "wb") as file:
             file.write(data)
-            _let_others_lock(fd, os.path.dirname(name))
+            mark_fetched(fd)
+            let_others_lock(fd, os.path.dirname(name))
         try:
             os.link(part, name)
         except FileExistsError:

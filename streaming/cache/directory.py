@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from streaming.cache.claims import SPACE, Claim
+from streaming.cache.origin import INDEX as INDEX
+from streaming.cache.origin import Origin
 from streaming.format.index import Index
 from streaming.format.info import FileInfo
 from streaming.storage import RetryPolicy, Store
-
-INDEX = "index.json"
 
 NOT_OURS = (errno.EACCES, errno.EPERM, errno.EROFS)
 """What the system says of a file or folder that this user may not change."""
@@ -59,6 +59,8 @@ class Directory:
     """Name of the hash that every file is checked against, or None to check sizes alone."""
     keep_zip: bool = False
     """Whether the compressed form of a shard stays beside the raw one."""
+    origin: Origin | None = None
+    """Which version of the data set this is; None if it is not known to be anybody's copy."""
     bring: Callable[[int], None] | None = None
     """Brings a shard in the user's own way, in place of the store."""
 
@@ -66,6 +68,16 @@ class Directory:
     def is_cache(self) -> bool:
         """Whether files here can be had again, and so may be fetched and evicted."""
         return self.store is not None or self.bring is not None
+
+    def check_here(self) -> None:
+        """See that the directory still holds the data set that was opened, see :class:`Origin`."""
+        if self.origin is not None:
+            self.origin.check_here()
+
+    def check_there(self, max_age_s: float = 0.0) -> None:
+        """See that the remote still holds it, too, or did so long ago."""
+        if self.origin is not None:
+            self.origin.check_there(max_age_s)
 
     @property
     def index_path(self) -> str:
