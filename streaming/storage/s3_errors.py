@@ -88,6 +88,9 @@ def s3_error(
     for ancestor in type(exc).__mro__:
         if ancestor.__name__ in LOCAL and ancestor.__module__.startswith("botocore"):
             return AccessDenied(f"{url}: {LOCAL[ancestor.__name__]} ({exc})", url=url)
+    if isinstance(exc, RecursionError):  # botocore looks for the region by what is redirected, too
+        what = "the server redirects without end, and without naming the bucket's region"
+        return StoreError(f"{url}: {what}. Is endpoint_url right? {how()}", url=url)
     if type(exc).__module__ == "botocore.exceptions":
         return from_connection(exc, url) or StoreError(f"{url}: {exc}", url=url)
     return None
