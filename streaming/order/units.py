@@ -51,6 +51,16 @@ class Sampling:
         """
         chosen = range(len(params.streams)) if stream_id is None else (stream_id,)
         seed = params.shuffle_seed
+        ids_epoch = epoch + 1 if params.sampling_method == "balanced" else 0
+        key = key_of(seed, ids_epoch, 2)
+        streams = [params.streams[index] for index in chosen]
+        first = params.stream_offsets[chosen[0]]
+        sizes = np.concatenate([np.asarray(each.shard_sizes, np.int64) for each in streams])
+        if all(stream.choose == stream.num_samples for stream in streams):
+            begins = cumulate(sizes)[:-1]
+            if not sizes.all():
+                begins, sizes = begins[sizes > 0], sizes[sizes > 0]
+            return cls(sizes, begins + first, sizes, key)
         counts = []
         for index in chosen:
             stream = params.streams[index]
@@ -59,24 +69,14 @@ class Sampling:
             counts.append(
                 share_out(stream.shard_sizes, stream.choose, params.sampling_granularity, rng)
             )
-        sizes = np.concatenate([params.streams[index].shard_sizes for index in chosen])
-        given = np.concatenate(counts)
-        if np.array_equal(given, sizes):
-            shards = np.flatnonzero(sizes)
-            units = sizes[shards]
-        else:
-            shards, units, _ = split_units(sizes, given)
-        begins = cumulate(sizes)[shards] + params.stream_offsets[chosen[0]]
-        ids_epoch = epoch + 1 if params.sampling_method == "balanced" else 0
-        return cls(units, begins, sizes[shards], key_of(seed, ids_epoch, 2))
+        shards, units, _ = split_units(sizes, np.concatenate(counts))
+        return cls(units, cumulate(sizes)[shards] + first, sizes[shards], key)
 
     @property
     def offset(self) -> int | None:
         """What to add to a sample's number for its id, if every sample is taken once."""
-        if not len(self.units) or (
-            np.array_equal(self.units, self.shard_sizes)
-            and np.array_equal(np.diff(self.begins), self.units[:-1])
-        ):
+        whole = self.units is self.shard_sizes or np.array_equal(self.units, self.shard_sizes)
+        if not len(self.units) or (whole and np.array_equal(np.diff(self.begins), self.units[:-1])):
             return int(self.begins[0]) if len(self.units) else 0
         return None
 

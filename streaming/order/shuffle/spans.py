@@ -47,6 +47,8 @@ def cut_at_nodes(begins: Ints, sizes: Ints, num_samples: int, num_nodes: int) ->
     >>> [part.tolist() for part in spans]
     [[4, 8, 0], [4, 1, 4], [0, 1, 3]]
     """
+    if num_nodes == 1:
+        return Spans(begins, sizes, np.array([0, len(sizes)]))
     ends = np.cumsum(sizes)
     targets = np.arange(1, num_nodes + 1) * num_samples // num_nodes
     inner = targets[(targets > 0) & (targets < num_samples)]
