@@ -17,7 +17,7 @@ help:
 	@echo "make soak      an hour of killing processes that share a cache"
 	@echo "make lint      ruff and mypy;  make format  mends what ruff can"
 	@echo "make bench     benchmarks;     make docs    the site"
-	@echo "make bench-hot reading from disk, beside other libraries"
+	@echo "make bench-hot reading from disk, beside other libraries;  make bench-convert  converting"
 	@echo "make bench-cold reading from a bucket, beside other libraries (needs nginx; ARGS=--quick)"
 	@echo "make bench-scale opening and planning at scale;  make bench-shuffle  how well shuffles mix"
 	@echo "make system    what only the system's package manager has (as root)"
@@ -65,6 +65,9 @@ bench-hot: $(READY)
 
 bench-cold: $(READY)
 	$(BIN)/python benchmarks/cold.py $(ARGS)
+
+bench-convert: $(READY)
+	$(BIN)/python benchmarks/convert.py $(ARGS)
 
 bench-scale: $(READY)
 	$(BIN)/python benchmarks/scale.py $(ARGS)

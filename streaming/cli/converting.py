@@ -28,7 +28,9 @@ Jobs = Annotated[
     int | None, typer.Option("--workers", min=0, help="How many parts are converted at once.")
 ]
 Format = Annotated[str | None, typer.Option(help="What the files are, if names don't say it.")]
-PartSize = Annotated[str, typer.Option(help="How much of the source a part reads.")]
+PartSize = Annotated[
+    str | None, typer.Option(help="How much of the source a part reads, as in 64mb.")
+]
 Skip = Annotated[
     bool, typer.Option("--skip-errors", help="Leave out what can't be converted, and list it.")
 ]
@@ -59,7 +61,7 @@ def add_commands(app: typer.Typer) -> None:
         compression: Compression = None,
         hash: Hashes = None,
         size_limit: SizeLimit = "64mb",
-        part_size: PartSize = "128mb",
+        part_size: PartSize = None,
         skip_errors: Skip = False,
         max_errors: MaxErrors = 100,
         no_resume: Anew = False,
@@ -86,7 +88,7 @@ def add_commands(app: typer.Typer) -> None:
         compression: Compression = None,
         hash: Hashes = None,
         size_limit: SizeLimit = "64mb",
-        part_size: PartSize = "128mb",
+        part_size: PartSize = None,
         skip_errors: Skip = False,
         max_errors: MaxErrors = 100,
         no_resume: Anew = False,

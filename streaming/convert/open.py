@@ -11,10 +11,7 @@ from streaming.convert.errors import ConvertError
 from streaming.convert.source import Source
 from streaming.units import bytes_to_int
 
-__all__ = ["PART_BYTES", "open_source"]
-
-PART_BYTES = 1 << 27
-"""What a part has to read, about, unless it can't be cut so small."""
+__all__ = ["open_source"]
 
 _OBJECTS = {
     "datasets": "streaming.convert.sources.huggingface:open_dataset",
@@ -32,7 +29,7 @@ def open_source(
     source: Any,
     *,
     format: str | None = None,
-    part_size: int | str = PART_BYTES,
+    part_size: int | str | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> Source:
     """Find out what something is, and how it is read.
@@ -44,7 +41,8 @@ def open_source(
         format: Of files, if their names don't say it: "parquet", "arrow", "csv", "tsv", "jsonl",
             "webdataset", "images", "litdata", "megatron".
         part_size: How many bytes one part reads, about: parts are what is begun anew after a crash,
-            and what workers share out. The same input and the same size give the same parts.
+            and what workers share out. The same input and the same size give the same parts. None
+            is a sixteenth of the source, but from 16 MiB to 128 MiB.
         storage_options: Options of the store that files are read from.
 
     Returns:
@@ -57,8 +55,8 @@ def open_source(
     """
     if isinstance(source, Source):
         return source
-    size = bytes_to_int(part_size)
-    if size < 1:
+    size = None if part_size is None else bytes_to_int(part_size)
+    if size is not None and size < 1:
         raise ValueError(f"part_size is {part_size!r}; it must be 1 byte or more")
     if isinstance(source, (str, os.PathLike)) or _is_paths(source):
         from streaming.convert.sources.files import open_files
@@ -92,7 +90,7 @@ def _name(source: Any) -> str:
     return f"{type(source).__module__}.{type(source).__qualname__}"
 
 
-def _call(maker: str, source: Any, part_bytes: int) -> Source:
+def _call(maker: str, source: Any, part_bytes: int | None) -> Source:
     module, _, name = maker.partition(":")
     made: Source = getattr(importlib.import_module(module), name)(source, part_bytes)
     return made

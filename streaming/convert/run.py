@@ -15,7 +15,7 @@ from streaming.convert.commit import Report, commit, prepare
 from streaming.convert.engines import Engine, get_engine
 from streaming.convert.errors import ConvertError, SchemaError
 from streaming.convert.job import Transform, one_or_many
-from streaming.convert.open import PART_BYTES, open_source
+from streaming.convert.open import open_source
 from streaming.convert.progress import BarWatch, Watch
 from streaming.convert.schema import columns_of_samples, show_schema
 from streaming.convert.source import Part, Sample, Source, Unreadable
@@ -44,7 +44,7 @@ def convert(
     on_error: str = "raise",
     max_errors: int | None = 100,
     progress: bool | Callable[[Sequence[Part]], Watch] = True,
-    part_size: int | str = PART_BYTES,
+    part_size: int | str | None = None,
     format: str | None = None,
     storage_options: Mapping[str, Any] | None = None,
     out_options: Mapping[str, Any] | None = None,
@@ -78,7 +78,8 @@ def convert(
             written; "skip" leaves it out, and lists it in the report.
         max_errors: How many may be left out before it ends all the same; None for any number.
         progress: Whether to show the columns and a bar; or a function that makes a `Watch`.
-        part_size: How many bytes of the source a part reads, about.
+        part_size: How many bytes of the source a part reads, about; None is a sixteenth of the
+            source, but from 16 MiB to 128 MiB.
         format: Of files, if their names don't say it.
         storage_options: Options of the store of the source.
         out_options: Options of the store of `out`; those of the source if none are given.

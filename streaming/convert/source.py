@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Batch", "Part", "Sample", "Source", "Unreadable"]
+__all__ = ["Batch", "Part", "Sample", "Source", "Unreadable", "part_bytes_for"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,22 @@ Sample = dict[str, Any]
 """A row, or what is written of it: column name to value."""
 Batch = Mapping[str, Any] | list["Sample | Unreadable"]
 """Rows as columns; or one by one, where they have not the same columns."""
+
+
+def part_bytes_for(total: int, wanted: int | None = None) -> int:
+    """How many bytes a part reads, unless it is said.
+
+    Enough parts for a few processes, and not so many that shards get small for nothing.
+
+    Args:
+        total: What the whole source has to read.
+        wanted: What was asked for; None if nothing was.
+
+    Example:
+        >>> [part_bytes_for(total) >> 20 for total in (1 << 20, 1 << 29, 1 << 40)]
+        [16, 32, 128]
+    """
+    return wanted or max(1 << 24, min(1 << 27, total // 16))
 
 
 class Source(ABC):

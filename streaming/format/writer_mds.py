@@ -10,6 +10,9 @@ import numpy as np
 
 from streaming.format.destination import Out
 from streaming.format.encodings.mds import (
+    IMAGE_FILES,
+    JPEG,
+    PNG,
     Bytes,
     Float16,
     Float32,
@@ -222,6 +225,8 @@ def _fast_step(encoding: str, coder: Any) -> Encode:
         return _bytes_step
     if kind is NDArray and coder.layout is not None:
         return _array_step(*coder.layout)
+    if kind in (JPEG, PNG):
+        return _image_step(_any_step(encoding, coder))
     return _any_step(encoding, coder)
 
 
@@ -229,6 +234,15 @@ def _bytes_step(value: Any) -> bytes:
     if type(value) is bytes:
         return value
     raise TypeError
+
+
+def _image_step(other: Encode) -> Encode:
+    def step(value: Any) -> bytes:
+        if type(value) is bytes and value.startswith(IMAGE_FILES):
+            return value
+        return other(value)
+
+    return step
 
 
 def _float_step(pack: Encode) -> Encode:

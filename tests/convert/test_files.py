@@ -24,7 +24,7 @@ from streaming.convert import ConvertError, SchemaError, Unreadable, convert, op
 from streaming.convert.engines.processes import ProcessesEngine
 from streaming.convert.sources.csv_files import record_starts
 from streaming.convert.sources.files import find_files
-from streaming.convert.sources.jsonl import line_lists
+from streaming.convert.sources.jsonl import line_chunks
 from tests.convert.folders import samples_of
 
 pa = pytest.importorskip("pyarrow")
@@ -89,16 +89,13 @@ def test_what_files_are_is_told_or_asked(tmp_path: Path) -> None:
 def test_each_line_is_in_one_range(lines: list[bytes], ends: bool, each: int, chunk: int) -> None:
     text = b"\n".join(lines) + b"\n" * ends
     cuts = [*range(0, len(text), each), len(text)]
-    found: list[bytes] = []
-    for start, stop in pairwise(cuts):
-        for part in line_lists(io.BytesIO(text), start, stop, chunk):
-            found.extend(part)
-    expected = text.split(b"\n")
-    bom = b"\xef\xbb\xbf"
-    assert found == [
-        line.removeprefix(bom) if not at else line
-        for at, line in enumerate(expected[: len(expected) - (not expected[-1])])
+    found = [
+        lines
+        for start, stop in pairwise(cuts)
+        for lines in line_chunks(io.BytesIO(text), start, stop, chunk)
     ]
+    assert b"".join(found) == text.removeprefix(b"\xef\xbb\xbf")
+    assert all(one.endswith(b"\n") for one in found[:-1])
 
 
 def test_json_lines_in_parts(tmp_path: Path) -> None:

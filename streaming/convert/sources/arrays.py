@@ -24,7 +24,7 @@ Array = np.ndarray[Any, Any]
 _INFER_ROWS = 1000
 
 
-def open_arrays(arrays: Any, part_bytes: int) -> Source:
+def open_arrays(arrays: Any, part_bytes: int | None) -> Source:
     """A source of arrays.
 
     Args:
@@ -56,7 +56,7 @@ class ArraySource(Source):
         ConvertError: If they are not of one length, or there are none.
     """
 
-    def __init__(self, arrays: Mapping[str, Array], part_bytes: int) -> None:
+    def __init__(self, arrays: Mapping[str, Array], part_bytes: int | None) -> None:
         self._arrays, self.part_bytes = dict(arrays), part_bytes
         lengths = {name: len(array) if array.ndim else -1 for name, array in arrays.items()}
         if len(set(lengths.values())) != 1 or -1 in lengths.values():
@@ -123,7 +123,10 @@ class NpySource(ArraySource):
     """`.npy` files, mapped from this machine's disk; each is a column that has its file's name."""
 
     def __init__(
-        self, files: Sequence[FileRef], part_bytes: int, options: Mapping[str, Any] | None = None
+        self,
+        files: Sequence[FileRef],
+        part_bytes: int | None,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         self.files, self._options = list(files), dict(options or {})
         super().__init__(self._load(), part_bytes)

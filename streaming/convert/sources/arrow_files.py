@@ -27,7 +27,10 @@ class ArrowFiles(Files):
     """What is imported to read them."""
 
     def __init__(
-        self, files: Sequence[FileRef], part_bytes: int, options: Mapping[str, Any] | None = None
+        self,
+        files: Sequence[FileRef],
+        part_bytes: int | None,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         needed(self.module)
         super().__init__(files, part_bytes, options)

@@ -5,23 +5,35 @@ from __future__ import annotations
 import fnmatch
 import io
 import os
+import posixpath
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from pathlib import PurePosixPath
 from typing import IO, Any, BinaryIO, cast
 
 from streaming.convert.errors import ConvertError
-from streaming.convert.source import Part, Source
+from streaming.convert.source import Part, Source, part_bytes_for
 from streaming.storage import NotFound, RetryPolicy, Store, is_local, local_path, store_for
 from streaming.storage.urls import split_url
 
-__all__ = ["FileRef", "Files", "Piece", "find_files", "open_files", "pack", "stem_and_ending"]
+__all__ = [
+    "FileRef",
+    "Files",
+    "Piece",
+    "find_files",
+    "open_file",
+    "open_files",
+    "pack",
+    "read_file",
+    "stem_and_ending",
+]
 
 _READ_AHEAD = 1 << 22
 _RETRY = RetryPolicy()
+_LOOKERS = 16
 _PATTERN = re.compile(r"[*?\[]")
 
 _ENDINGS = {
@@ -103,10 +115,13 @@ class Files(Source):
     """Of which things pieces are ranges; None of the label if a piece is always the whole file."""
 
     def __init__(
-        self, files: Sequence[FileRef], part_bytes: int, options: Mapping[str, Any] | None = None
+        self,
+        files: Sequence[FileRef],
+        part_bytes: int | None,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         self.files = list(files)
-        self.part_bytes = part_bytes
+        self.part_bytes = part_bytes_for(sum(file.size for file in self.files), part_bytes)
         self.options = dict(options or {})
         self._parts: list[Part] | None = None
 
@@ -195,19 +210,18 @@ def stem_and_ending(name: str) -> tuple[str, str, str]:
         >>> stem_and_ending("a/b.c.jsonl.gz"), stem_and_ending("x.CSV")
         (('a/b.c', '.jsonl', '.gz'), ('x', '.csv', ''))
     """
-    path = PurePosixPath(name)
+    stem, ending = posixpath.splitext(name)
     compression = ""
-    if path.suffix.lower() in COMPRESSIONS:
-        compression = path.suffix.lower()
-        path = path.with_suffix("")
-    ending = path.suffix.lower()
-    return str(path)[: len(str(path)) - len(ending)], ending, compression
+    if ending.lower() in COMPRESSIONS:
+        compression = ending.lower()
+        stem, ending = posixpath.splitext(stem)
+    return stem, ending.lower(), compression
 
 
 def open_files(
     where: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
     format: str | None,
-    part_bytes: int,
+    part_bytes: int | None,
     options: Mapping[str, Any],
 ) -> Source:
     """A source of the files at a place.
@@ -228,7 +242,7 @@ def open_files(
         for one in several
         for file in find_files(_index_of_bin(os.fspath(one), format), options)
     ]
-    names = {PurePosixPath(file.key).name for file in listed}
+    names = {posixpath.basename(file.key) for file in listed}
     if format is None and "index.json" in names:
         format = _by_index(listed, options)
     kinds: dict[str, list[FileRef]] = {}
@@ -272,7 +286,7 @@ def _by_index(files: Sequence[FileRef], options: Mapping[str, Any]) -> str | Non
     """What an index.json says: LitData's has chunks, ours has shards."""
     import json
 
-    file = next(one for one in files if PurePosixPath(one.key).name == "index.json")
+    file = next(one for one in files if posixpath.basename(one.key) == "index.json")
     with open_file(file, options) as stream:
         try:
             index = json.load(stream)
@@ -329,10 +343,33 @@ def _file_or_folder(where: str, options: Mapping[str, Any]) -> list[FileRef]:
 
 
 def _listed(root: str, options: Mapping[str, Any]) -> list[FileRef]:
+    if is_local(root):
+        return sorted(_walk(root, local_path(root), ""), key=lambda file: file.key)
     store = _store(root, options)
     keys = _RETRY.call(lambda: sorted(store.list()), f"listing {root}")
-    shown = [key for key in keys if not any(p.startswith((".", "_")) for p in key.split("/"))]
-    return [_ref(store, root, key) for key in shown]
+    shown = [key for key in keys if not any(map(_is_hidden, key.split("/")))]
+    with ThreadPoolExecutor(_LOOKERS, "streaming-stat") as pool:
+        return list(pool.map(partial(_ref, store, root), shown))
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith((".", "_"))
+
+
+def _walk(root: str, folder: str, prefix: str) -> Iterator[FileRef]:
+    """The files below a folder of this machine."""
+    if not os.path.isdir(folder):
+        return
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if _is_hidden(entry.name):
+                continue
+            if entry.is_dir():
+                yield from _walk(root, entry.path, f"{prefix}{entry.name}/")
+            elif entry.is_file():
+                status = entry.stat()
+                name = prefix + entry.name
+                yield FileRef(root, name, status.st_size, str(status.st_mtime_ns))
 
 
 def _ref(store: Store, root: str, key: str) -> FileRef:
@@ -386,6 +423,15 @@ def _fetched(store: Store, key: str) -> BinaryIO:
     _RETRY.call(fetch, f"fetching {store.url_of(key)}")
     stream.seek(0)
     return cast(BinaryIO, stream)
+
+
+def read_file(file: FileRef, options: Mapping[str, Any]) -> bytes:
+    """Read a whole file of any store."""
+    if file.root[:1] == "/":  # what most are; thousands of small ones a second
+        with open(f"{file.root}/{file.key}", "rb", buffering=0) as raw:
+            return raw.readall()
+    with open_file(file, options) as stream:
+        return stream.read()
 
 
 class _Remote(io.RawIOBase):

@@ -25,7 +25,7 @@ _INFER_ROWS = 100
 _FILES = ("Image", "Audio", "Video", "Pdf")
 
 
-def open_dataset(dataset: Any, part_bytes: int) -> Source:
+def open_dataset(dataset: Any, part_bytes: int | None) -> Source:
     """A source of a data set.
 
     Args:
@@ -130,7 +130,7 @@ class DatasetSource(_Rows):
         part_bytes: What a part has, about.
     """
 
-    def __init__(self, dataset: Any, part_bytes: int) -> None:
+    def __init__(self, dataset: Any, part_bytes: int | None) -> None:
         super().__init__(dataset.with_format("arrow"))
         self.part_bytes = part_bytes
 

@@ -5,15 +5,16 @@ from __future__ import annotations
 import io
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
-from pathlib import PurePosixPath
 from typing import Any
 
 from streaming.convert.source import Batch, Part, Sample
-from streaming.convert.sources.files import FileRef, Files, stem_and_ending
+from streaming.convert.sources.files import FileRef, Files, read_file, stem_and_ending
 
 __all__ = ["ImageSource", "image_encoding", "image_value"]
 
 _BATCH_BYTES = 1 << 23
+_BEGINS = {"jpeg": b"\xff\xd8\xff", "png": b"\x89PNG\r\n\x1a\n", "bytes": b""}
+"""How files begin that are written as they are."""
 
 
 class ImageSource(Files):
@@ -27,10 +28,13 @@ class ImageSource(Files):
     kind = "images"
 
     def __init__(
-        self, files: Sequence[FileRef], part_bytes: int, options: Mapping[str, Any] | None = None
+        self,
+        files: Sequence[FileRef],
+        part_bytes: int | None,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(files, part_bytes, options)
-        self._encoding = image_encoding([stem_and_ending(file.key)[1] for file in files])
+        self._given: str | None = None
         self._dropped: frozenset[str] = frozenset()
 
     def with_columns(
@@ -38,7 +42,7 @@ class ImageSource(Files):
     ) -> ImageSource:
         """The same images, read for other encodings."""
         other = type(self)(self.files, self.part_bytes, self.options)
-        other._encoding = columns.get("image", self._encoding)
+        other._given = columns.get("image", self._given)
         other._dropped = frozenset(dropped)
         return other
 
@@ -52,16 +56,18 @@ class ImageSource(Files):
     def read(self, part: Part) -> Iterator[Sample]:
         """The rows of a part."""
         wanted = self.columns()
+        classes, encoding, options = self._classes, self._encoding, self.options
         for number, _, _ in part.spec:
             file = self.files[number]
-            row: Sample = {"name": file.key}
-            if self._classes:
-                row["class"] = _class(file)
-                row["label"] = self._classes[row["class"]]
+            row: Sample = {}
             if "image" in wanted:
-                with self.open(file) as stream:
-                    row["image"] = image_value(stream.read(), self._encoding)
-            yield {name: row[name] for name in wanted}
+                row["image"] = image_value(read_file(file, options), encoding)
+            if "name" in wanted:
+                row["name"] = file.key
+            if classes:
+                name = _class(file)
+                row |= {k: v for k, v in (("class", name), ("label", classes[name])) if k in wanted}
+            yield row
 
     def batches(self, part: Part) -> Iterator[Batch]:
         """The rows of a part, some megabytes at a time."""
@@ -78,13 +84,20 @@ class ImageSource(Files):
             yield {name: [one[name] for one in rows] for name in rows[0]}
 
     @cached_property
+    def _encoding(self) -> str:
+        if self._given is not None:
+            return self._given
+        return image_encoding([stem_and_ending(file.key)[1] for file in self.files])
+
+    @cached_property
     def _classes(self) -> dict[str, int]:
         names = {_class(file) for file in self.files}
         return {} if "" in names else {name: at for at, name in enumerate(sorted(names))}
 
 
 def _class(file: FileRef) -> str:
-    return PurePosixPath(file.key).parts[0] if "/" in file.key else ""
+    folder, slash, _ = file.key.partition("/")
+    return folder if slash else ""
 
 
 def image_encoding(endings: Sequence[str]) -> str:
@@ -101,7 +114,7 @@ def image_encoding(endings: Sequence[str]) -> str:
 
 def image_value(data: bytes, encoding: str) -> Any:
     """An image file as its encoding takes it: as it is, or opened."""
-    same = {"jpeg": b"\xff\xd8\xff", "png": b"\x89PNG\r\n\x1a\n", "bytes": b""}.get(encoding)
+    same = _BEGINS.get(encoding)
     if same is not None and data.startswith(same):
         return data
     from PIL import Image

@@ -31,7 +31,10 @@ class JSONLSource(TextFiles):
     kind = "JSON lines"
 
     def __init__(
-        self, files: Sequence[FileRef], part_bytes: int, options: Mapping[str, Any] | None = None
+        self,
+        files: Sequence[FileRef],
+        part_bytes: int | None,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(files, part_bytes, options)
         self._given: dict[str, str] = {}
@@ -95,7 +98,7 @@ class JSONLSource(TextFiles):
         }
         with self.open_text(file) as stream:
             whole = None if self.compressed(file) else stop
-            for lines in line_lists(stream, start, whole, chunk):
+            for lines in line_chunks(stream, start, whole, chunk):
                 rows = parse_lines(lines)
                 for row in rows if self._dropped or arrays else ():
                     if isinstance(row, dict):
@@ -121,9 +124,9 @@ def _array(value: list[Any], dtype: str | None = None) -> Any:
     return value if whole and not np.array_equal(cast, found) else cast
 
 
-def line_lists(
+def line_chunks(
     stream: BinaryIO, start: int, stop: int | None, chunk: int = _CHUNK
-) -> Iterator[list[bytes]]:
+) -> Iterator[bytes]:
     r"""The lines that begin within a range of bytes, some megabytes of them at a time.
 
     Args:
@@ -134,8 +137,8 @@ def line_lists(
 
     Example:
         >>> import io
-        >>> list(line_lists(io.BytesIO(b"ab\ncd\nef"), 1, 4))
-        [[b'cd']]
+        >>> list(line_chunks(io.BytesIO(b"ab\ncd\nef"), 1, 4))
+        [b'cd\n']
     """
     at = start
     if start:
@@ -147,30 +150,28 @@ def line_lists(
             return
         if not data.endswith(b"\n"):
             data += stream.readline()
-        if not at and data.startswith(_BOM):
-            at, data = len(_BOM), data[len(_BOM) :]
-        at += len(data)
-        lines = data.split(b"\n")
-        if not lines[-1]:
-            lines.pop()
-        yield lines
+        first, at = not at, at + len(data)
+        yield data.removeprefix(_BOM) if first else data
 
 
-def parse_lines(lines: list[bytes]) -> Rows:
+def parse_lines(data: bytes) -> Rows:
     r"""Parse lines of JSON; blank ones are passed over.
 
     Example:
-        >>> parse_lines([b'{"x": 1}', b" ", b"{"])[0]
+        >>> parse_lines(b'{"x": 1}\n \n{\n')[0]
         {'x': 1}
     """
+    count = data.count(b"\n") + (not data.endswith(b"\n"))
     try:
-        rows: Rows = json.loads(b"[" + b",".join(lines) + b"]")
-        if len(rows) == len(lines) and all(type(row) is dict for row in rows):
+        # In JSON, strings have no line ends: all that there are stand between objects.
+        text = data.decode("utf-8").removesuffix("\n").replace("\n", ",")
+        rows: Rows = json.loads(f"[{text}]")
+        if len(rows) == count and all(type(row) is dict for row in rows):
             return rows
     except (ValueError, RecursionError):
         pass
     # One by one: that says which of them is at fault.
-    return [_parse(line) for line in lines if line.strip()]
+    return [_parse(line) for line in data.split(b"\n") if line.strip()]
 
 
 def _parse(line: bytes) -> Sample | Unreadable:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from streaming.convert.errors import ConvertError, SchemaError
-from streaming.convert.source import Part, Sample
+from streaming.convert.source import Part, Sample, part_bytes_for
 from streaming.convert.sources.files import FileRef, Files, Piece
 
 __all__ = ["LitDataSource"]
@@ -56,7 +56,10 @@ class LitDataSource(Files):
     unit = "chunks"
 
     def __init__(
-        self, files: Sequence[FileRef], part_bytes: int, options: Mapping[str, Any] | None = None
+        self,
+        files: Sequence[FileRef],
+        part_bytes: int | None,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         index = next((f for f in files if PurePosixPath(f.key).name == "index.json"), None)
         if index is None:
@@ -79,6 +82,7 @@ class LitDataSource(Files):
         if missing:
             raise FileNotFoundError(f"{index.url}: the chunk {missing[0]} is not there")
         self.index, self.files = index, [by_key[name] for name in names]
+        self.part_bytes = part_bytes_for(sum(file.size for file in self.files), part_bytes)
         self._all = list(files)
         self._rows = [int(chunk["chunk_size"]) for chunk in content["chunks"]]
         self._given: dict[str, str] = {}

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from streaming.convert.errors import ConvertError
-from streaming.convert.source import Part, Sample
+from streaming.convert.source import Part, Sample, part_bytes_for
 from streaming.convert.sources.files import FileRef, Files, Piece, find_files
 
 __all__ = ["MegatronSource"]
@@ -41,7 +41,10 @@ class MegatronSource(Files):
     unit = "documents"
 
     def __init__(
-        self, files: Sequence[FileRef], part_bytes: int, options: Mapping[str, Any] | None = None
+        self,
+        files: Sequence[FileRef],
+        part_bytes: int | None,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         indexes = [file for file in files if file.key.endswith(".idx")]
         if not indexes:
@@ -52,6 +55,7 @@ class MegatronSource(Files):
         super().__init__(indexes, part_bytes, options)
         known = {file.url: file for file in files}
         self._data = [self._bin(file, known) for file in indexes]
+        self.part_bytes = part_bytes_for(sum(file.size for file in self._data), part_bytes)
 
     def columns(self) -> dict[str, str]:
         """One column, `tokens`, an array of the index's dtype."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from streaming.convert.errors import ConvertError
 from streaming.convert.schema import columns_of_arrow
-from streaming.convert.source import Part, Sample, Source
+from streaming.convert.source import Part, Sample, Source, part_bytes_for
 from streaming.convert.sources.packages import needed
 from streaming.convert.sources.values import batch_values, rows_of, sliced
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["TableSource", "open_table"]
 
 
-def open_table(table: Any, part_bytes: int) -> Source:
+def open_table(table: Any, part_bytes: int | None) -> Source:
     """A source of a table.
 
     Args:
@@ -82,7 +82,7 @@ class TableSource(Source):
         kind: How messages call it.
     """
 
-    def __init__(self, table: pa.Table, part_bytes: int, kind: str = "table") -> None:
+    def __init__(self, table: pa.Table, part_bytes: int | None, kind: str = "table") -> None:
         self.table, self.part_bytes, self.kind = table, part_bytes, kind
         self._given: dict[str, str] = {}
         self._dropped: frozenset[str] = frozenset()
@@ -151,19 +151,20 @@ class _Sink(io.RawIOBase):
         return len(data)
 
 
-def row_parts(rows: int, total_bytes: int, part_bytes: int) -> list[Part]:
+def row_parts(rows: int, total_bytes: int, part_bytes: int | None = None) -> list[Part]:
     """Parts of as many rows each.
 
     Args:
         rows: How many there are.
         total_bytes: What they take.
-        part_bytes: What a part should take, about.
+        part_bytes: What a part should take, about; None leaves it to `part_bytes_for`.
 
     Example:
         >>> [part.spec for part in row_parts(10, 1000, 400)]
         [(0, 4), (4, 8), (8, 10)]
     """
-    each = max(1, rows * part_bytes // max(total_bytes, 1))
+    size = part_bytes_for(total_bytes, part_bytes)
+    each = max(1, rows * size // max(total_bytes, 1))
     return [
         Part(
             number=number,

@@ -21,7 +21,10 @@ class TextFiles(Files):
     unit = "bytes"
 
     def __init__(
-        self, files: Sequence[FileRef], part_bytes: int, options: Mapping[str, Any] | None = None
+        self,
+        files: Sequence[FileRef],
+        part_bytes: int | None,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(files, part_bytes, options)
         if any(stem_and_ending(file.key)[2] == ".zst" for file in self.files):

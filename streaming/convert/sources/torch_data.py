@@ -20,7 +20,7 @@ __all__ = ["IterableSource", "MapSource", "open_torch", "row_value"]
 _INFER_ROWS = 100
 
 
-def open_torch(dataset: Any, part_bytes: int) -> Source:
+def open_torch(dataset: Any, part_bytes: int | None) -> Source:
     """A source of a data set.
 
     Args:
@@ -106,7 +106,7 @@ class MapSource(_Samples):
         part_bytes: What a part has, about, going by the first samples.
     """
 
-    def __init__(self, dataset: Any, part_bytes: int) -> None:
+    def __init__(self, dataset: Any, part_bytes: int | None) -> None:
         super().__init__(dataset)
         self.part_bytes = part_bytes
 

@@ -31,7 +31,10 @@ class WebDatasetSource(TextFiles):
     kind = "WebDataset"
 
     def __init__(
-        self, files: Sequence[FileRef], part_bytes: int, options: Mapping[str, Any] | None = None
+        self,
+        files: Sequence[FileRef],
+        part_bytes: int | None,
+        options: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__(files, part_bytes, options)
         self._given: dict[str, str] = {}

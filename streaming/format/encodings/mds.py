@@ -124,7 +124,8 @@ _encodings: dict[str, Any] = {
     "json": JSON,
 }
 
-_IMAGE_FILES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
+IMAGE_FILES = (b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n")
+"""How files begin that columns of JPEG and PNG images take as they are."""
 
 # Name in full to (what was registered under its first part, the encoder made of it).
 _made: dict[str, tuple[Any, Encoding]] = {}
@@ -262,7 +263,7 @@ def _already_encoded(encoding: str, coder: Encoding, data: bytes) -> bytes:
         return data if pickled and data[1] <= PICKLE_PROTOCOL + 1 else coder.encode(data)
     if type(coder).__module__.partition(".")[0] != "streaming":
         return coder.encode(data)  # only its author knows what bytes mean to it
-    if isinstance(coder, (JPEG, PNG)) and data.startswith(_IMAGE_FILES):
+    if isinstance(coder, (JPEG, PNG)) and data.startswith(IMAGE_FILES):
         return data  # not opened, because that takes longer than all else
     try:
         coder.decode(data)
