@@ -30,7 +30,7 @@ from streaming.planning import (
     sample_blocks,
     standing_of,
 )
-from streaming.progress import Progress
+from streaming.progress import Progress, superseded
 from streaming.samples import StreamedSamples
 from streaming.stats import Counters
 from streaming.stream import Stream
@@ -258,20 +258,19 @@ class StreamingDataset(StreamedSamples, IterableDataset[Any]):
 
     def _samples(self, iteration: Iteration, epoch: EpochPlan, world: World) -> Iterator[Any]:
         place = place_of(world)
-        progress, check = self._progress, self._progress.check
+        progress, skip = self._progress, self._progress.done
+        latest, serial = progress.board.watch(iteration), iteration.serial
         step = max(1, min(self.batch_size or 1, 64))
-        done, skip = 0, progress.done
         with self._fetching_ahead(epoch, place, skip) as advance:
             for ids in sample_blocks(epoch, place, skip):
-                for sample_id in ids.tolist():
-                    check(iteration)
-                    sample = self[sample_id]
-                    done += 1
-                    progress.done = skip + done
-                    yield sample
-                    if done % step == 0:
-                        advance(step)
-            advance(done % step)
+                for start in range(0, len(ids), step):
+                    part = ids[start : start + step]
+                    for sample in self.read_each(part):
+                        if latest[0] != serial:
+                            raise superseded(iteration)
+                        progress.done += 1
+                        yield sample
+                    advance(len(part))
         self._counters.end(iteration, world)
 
     def _batches(
@@ -302,7 +301,7 @@ class StreamingDataset(StreamedSamples, IterableDataset[Any]):
             done += samples
             self._cache.refresh()
             self._counters.add(samples=samples)
-            self._counters.flush()
+            self._counters.flush_now_and_then()
             if ahead is not None:
                 ahead.advance(done)
 
@@ -312,6 +311,7 @@ class StreamingDataset(StreamedSamples, IterableDataset[Any]):
         finally:
             if ahead is not None:
                 ahead.stop()
+            self._cache.count_read()
             self._counters.flush()
 
     def begin_for_workers(self) -> int:

@@ -1,8 +1,10 @@
 """The samples of a dataset's streams by their numbers, wherever their shards are."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from functools import cached_property
+from itertools import repeat
+from operator import getitem
 from typing import Any
 
 import numpy as np
@@ -82,6 +84,17 @@ class StreamedSamples(Array):
         """How many samples the streams hold, each counted once."""
         return self.num_samples
 
+    def __getitem__(self, at: Any) -> Any:
+        """One sample by its number, or the list of those of a slice, list or array.
+
+        Raises:
+            IndexError: Out of range.
+            TypeError: Not an index.
+        """
+        if type(at) is int and 0 <= at < self.num_samples:
+            return self.get_item(at)
+        return super().__getitem__(at)
+
     def get_item(self, sample_id: int, retry: int = 7) -> Any:
         """One sample by its number; its shard is fetched if it is not here.
 
@@ -111,6 +124,36 @@ class StreamedSamples(Array):
                 if not self._cache.forget(shard):
                     raise
                 retry -= 1
+
+    def read_each(self, ids: NDArray[np.int64]) -> Iterator[Any]:
+        """Samples by their numbers, each read when its turn has come.
+
+        A subclass that reads samples in a way of its own is asked for each of them.
+
+        Args:
+            ids: The samples; not many, since their shards stay open meanwhile.
+        """
+        kind = type(self)
+        if (
+            kind.__getitem__ is not StreamedSamples.__getitem__
+            or kind.get_item is not StreamedSamples.get_item
+        ):
+            yield from map(getitem, repeat(self), ids.tolist())
+            return
+        shards, places = self.spanner.locate(ids)
+        getters: dict[int, Callable[[int], Any]] = {}
+        for sample_id, shard, at in zip(
+            ids.tolist(), shards.tolist(), places.tolist(), strict=True
+        ):
+            try:
+                get = getters.get(shard)
+                if get is None:
+                    get = getters[shard] = self._cache.reader_of_samples(shard).getter()
+                sample = get(at)
+            except Exception:
+                getters.pop(shard, None)
+                sample = self.get_item(sample_id)  # tries other ways, or says what is wrong
+            yield sample
 
     def open_shards(
         self, ids: NDArray[np.int64]

@@ -55,6 +55,10 @@ class SharedInts:
     def __setitem__(self, at: int, value: int) -> None:
         self._view[at] = value
 
+    def view(self, at: int) -> memoryview:
+        """One of the integers, as a view of length 1 that shows what it is at any time."""
+        return self._view[at : at + 1]
+
     def slice(self, start: int, stop: int) -> list[int]:
         """The integers at ``[start, stop)``, copied."""
         return self._view[start:stop].tolist()

@@ -3,6 +3,7 @@
 import logging
 import os
 import threading
+import time
 from collections import Counter
 from typing import Any
 
@@ -23,6 +24,9 @@ COUNTERS = (
     "bytes_fetched_by_range",
 )
 """The counters, in the order of their numbers on the board."""
+
+FLUSH_S = 0.02
+"""How long what was added may wait before others see it, while more is added."""
 
 _NUMBER = {name: number for number, name in enumerate(COUNTERS)}
 
@@ -46,6 +50,7 @@ class Counters:
     def _begin_empty(self) -> None:
         self._lock = threading.Lock()
         self._pid = os.getpid()
+        self._flushed_s = 0.0
         self._pending: Counter[str] = Counter()
 
     def add(self, **amounts: int) -> None:
@@ -64,6 +69,13 @@ class Counters:
         if pending:
             amounts = {_NUMBER[name]: amount for name, amount in pending.items()}
             self._board.add(self.owner or os.getpid(), amounts)
+
+    def flush_now_and_then(self) -> None:
+        """Hand what was added to the board, unless that was done a moment ago."""
+        now = time.monotonic()
+        if now - self._flushed_s > FLUSH_S:
+            self._flushed_s = now
+            self.flush()
 
     def begin(self, iteration: Iteration, world: World) -> None:
         """Tell that this rank begins an iteration; one of its workers does."""

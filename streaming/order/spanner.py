@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from streaming.order.arrays import Ints, cumulate
+
+_LISTED = 1 << 17
+"""How many bounds a list of Python's integers may take, at 5 times the memory of an array's."""
 
 
 class Spanner:
@@ -43,8 +51,18 @@ class Spanner:
             raise IndexError(
                 f"There is no sample {index}: they number 0 to {self.num_samples - 1}."
             )
-        shard = int(self.shard_bounds.searchsorted(index, "right")) - 1
-        return shard, int(index - self.shard_bounds[shard])
+        bounds = self._bounds
+        shard = bisect_right(bounds, index) - 1
+        return shard, int(index - bounds[shard])
+
+    @cached_property
+    def _bounds(self) -> Sequence[int]:
+        """The bounds in the form that is searched quickest for one number."""
+        bounds = self.shard_bounds
+        return bounds.tolist() if len(bounds) <= _LISTED else bounds.data
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_bounds"}
 
     def locate(self, indices: Ints) -> tuple[Ints, Ints]:
         """`spanner[i]` for an array of numbers: an array of shards and one of places in them.

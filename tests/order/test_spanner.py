@@ -1,9 +1,12 @@
+import pickle
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streaming.order import Spanner
+from streaming.order import spanner as spanner_module
 from tests.order.strategies import thorough
 
 
@@ -31,3 +34,12 @@ def test_other_samples_are_not(index: int) -> None:
 def test_plain_numbers_come_back() -> None:
     shard, place = Spanner(np.array([3, 4]))[np.int64(5)]
     assert type(shard) is type(place) is int
+
+
+def test_many_shards_are_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spanner_module, "_LISTED", 2)
+    spanner = Spanner(np.array([3, 0, 4]))
+    expected = [(0, 0), (0, 1), (0, 2), (2, 0), (2, 1), (2, 2), (2, 3)]
+    for each in (spanner, pickle.loads(pickle.dumps(spanner))):
+        assert isinstance(each._bounds, memoryview)
+        assert [each[index] for index in range(7)] == expected
