@@ -143,6 +143,6 @@ class Redirecting(SmallServer):
 def test_a_server_that_redirects_without_end() -> None:
     with Redirecting() as server:
         store = store_for("s3://bucket", endpoint_url=server.url, region="us-east-1", **CREDENTIALS)
-        with pytest.raises(StoreError, match="redirects without end.*endpoint_url") as caught:
+        with pytest.raises(StoreError, match=r"redirects without end.*endpoint_url") as caught:
             store.size("x")
         assert not caught.value.retryable
