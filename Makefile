@@ -9,7 +9,7 @@ ARGS ?=
 # One process a core, as many as the machine has.
 PYTEST := $(BIN)/python -m pytest -n auto --durations 15
 
-.PHONY: help demo test test-all soak lint format bench bench-hot bench-cold bench-scale bench-shuffle docs system clean
+.PHONY: help demo test test-all soak lint format bench bench-hot bench-cold bench-clients bench-scale bench-shuffle docs system clean
 help:
 	@echo "make demo      write, stream, train, interrupt and resume on real data (ARGS=--s3: through S3)"
 	@echo "make test      environment, lint, types and the suite"
@@ -65,6 +65,10 @@ bench-hot: $(READY)
 
 bench-cold: $(READY)
 	$(BIN)/python benchmarks/cold.py $(ARGS)
+
+# Clients of S3 beside one another, without datasets.
+bench-clients: $(READY)
+	$(BIN)/python benchmarks/cold_clients.py $(ARGS)
 
 bench-convert: $(READY)
 	$(BIN)/python benchmarks/convert.py $(ARGS)
