@@ -18,6 +18,9 @@ log = logging.getLogger("streaming")
 
 INDEX = "index.json"
 
+COSTLY_S = 10.0
+"""How often, at most, remotes are asked that can't just tell their index's version."""
+
 File = tuple[int, int, int]
 """What tells one file from another of the same name: inode, size in bytes, time of change in ns."""
 
@@ -97,6 +100,8 @@ class Origin:
         Raises:
             ObjectChanged: If the remote was rewritten.
         """
+        if self._etag is None or not self.store.can_range:
+            max_age_s = max(max_age_s, COSTLY_S)  # by its size, or all of it
         asked_s = time.monotonic() - max_age_s
         if max_age_s and self._checked_s >= asked_s:
             return
