@@ -10,7 +10,7 @@ import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from streaming.convert.errors import ConvertError
 from streaming.convert.ledger import Ledger
@@ -18,9 +18,20 @@ from streaming.convert.source import Batch, Part, Sample, Source, Unreadable
 from streaming.format.errors import FormatError
 from streaming.format.writer_columns import column_values
 from streaming.format.writer_mds import MDSWriter
+from streaming.storage import StoreError
 
-__all__ = ["Job", "PartReport", "Skipped", "Tick", "Transform", "write_part", "write_samples"]
+__all__ = [
+    "Job",
+    "PartReport",
+    "Skipped",
+    "Tick",
+    "Transform",
+    "guarded",
+    "write_part",
+    "write_samples",
+]
 
+T = TypeVar("T")
 Transform = Callable[[Sample], "Sample | Iterable[Sample] | None"]
 Tick = Callable[[int, int], None]
 """Told how many more rows are done, and how many samples more have failed."""
@@ -196,9 +207,9 @@ def _write(
     ) as writer:
         work = _PartWriter(job, number, label, writer, tick)
         if batches is not None:
-            work.write_batches(batches)
+            work.write_batches(guarded(batches, label))
         else:
-            work.write_rows(rows)
+            work.write_rows(guarded(rows, label))
     report = PartReport(
         number=number,
         rows=work.row,
@@ -209,6 +220,20 @@ def _write(
     )
     ledger.write_part(folder, {"fingerprint": job.fingerprint, "report": report.to_json()})
     return report
+
+
+def guarded(items: Iterator[T], label: str) -> Iterator[T]:
+    """What a source gives; if it fails, the error says which part it was."""
+    try:
+        yield from items
+    except (ConvertError, FormatError, StoreError):
+        raise
+    except Exception as exc:
+        if isinstance(exc, OSError) and exc.filename is not None:
+            raise
+        raise ConvertError(
+            f"{label}: it can't be read: {type(exc).__name__}: {str(exc) or 'no reason given'}"
+        ) from exc
 
 
 class _PartMDSWriter(MDSWriter):

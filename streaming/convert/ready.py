@@ -70,6 +70,7 @@ def add_writing(
         add("--progress_bar", type=int, default=1, help="1 shows a progress bar (default), 0 none")
         add("--leave", type=int, default=0, help="no effect: the bar stays")
     add("--workers", type=int, help="processes (default: one a core)")
+    add("--resume", type=int, default=1, help="0 begins anew, not where a stopped run was")
 
 
 def listed(text: str | None) -> list[str]:
@@ -126,6 +127,7 @@ def convert_splits(
             size_limit=args.size_limit or None,
             progress=bool(getattr(args, "progress_bar", 1)),
             workers=args.workers,
+            resume=bool(args.resume),
             **how,
         )
     return reports

@@ -14,7 +14,7 @@ from typing import Any
 from streaming.convert.commit import Report, commit, prepare
 from streaming.convert.engines import Engine, get_engine
 from streaming.convert.errors import ConvertError, SchemaError
-from streaming.convert.job import Transform, one_or_many
+from streaming.convert.job import Transform, guarded, one_or_many
 from streaming.convert.open import open_source
 from streaming.convert.progress import BarWatch, Watch
 from streaming.convert.schema import columns_of_samples, show_schema
@@ -174,7 +174,7 @@ def resolve_columns(
     """
     if transform is None:
         source = source.with_columns(given, dropped)
-        columns = source.columns()
+        columns = _columns_of(source)
         missing = given.keys() - columns.keys()
         if missing:
             raise SchemaError(
@@ -196,13 +196,18 @@ def resolve_columns(
     return source, columns_of_samples(samples, "the transform's samples")
 
 
+def _columns_of(source: Source) -> dict[str, str]:
+    """A source's columns; what hinders reading them is told with the source's name."""
+    return next(guarded((source.columns() for _ in range(1)), source.describe()))
+
+
 def _peek(source: Source, transform: Transform) -> list[Sample]:
     """The first samples that a transform makes."""
     transform = copy.deepcopy(transform)
     found: list[Sample] = []
     failure: Exception | None = None
     rows = itertools.chain.from_iterable(map(source.read, source.parts()))
-    for row in itertools.islice(rows, _PEEK_ROWS):
+    for row in itertools.islice(guarded(rows, source.describe()), _PEEK_ROWS):
         if not isinstance(row, Unreadable):
             try:
                 made = one_or_many(transform(row))

@@ -126,6 +126,13 @@ def test_compressed_lines(tmp_path: Path, ending: str) -> None:
     assert (report.parts, report.samples) == (1, 100)
 
 
+def test_files_that_are_cut_off_are_named(tmp_path: Path) -> None:
+    lines = gzip.compress(b"".join(b'{"x": %d}\n' % at for at in range(3000)))
+    (tmp_path / "x.jsonl.gz").write_bytes(lines[:-500])
+    with pytest.raises(ConvertError, match=r"x.jsonl.gz: it can't be read: EOFError"):
+        go(tmp_path / "x.jsonl.gz", tmp_path / "out", columns={"x": "int"})
+
+
 def test_lines_that_are_not_json_objects(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text('{"x": 1}\n{"x": \n7\n\n{"x": 2}, {"x": 3}\n{"x": 4}\n{"y": 5}\n')

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from streaming.convert.source import Sample
-from streaming.format.errors import FormatError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,19 +42,17 @@ def batch_values(batch: pa.RecordBatch | pa.Table, columns: Mapping[str, str]) -
         columns: Encodings by column.
 
     Returns:
-        Column name to a NumPy array or a list of as many values.
-
-    Raises:
-        FormatError: If a column can't be cast to what its encoding takes; the message names it.
+        Column name to a NumPy array or a list of as many values. What can't be cast to what its
+        encoding takes is left as it is, for the writer to say which row is at fault.
     """
     names = batch.schema.names
     return {
-        name: _values(batch.column(names.index(name)), name, encoding)
+        name: _values(batch.column(names.index(name)), encoding)
         for name, encoding in columns.items()
     }
 
 
-def _values(column: Any, name: str, encoding: str) -> Any:
+def _values(column: Any, encoding: str) -> Any:
     import pyarrow as pa
 
     column = _plain(column)
@@ -64,11 +61,13 @@ def _values(column: Any, name: str, encoding: str) -> Any:
         return _arrays(column, rest)
     target = _TARGETS.get(base, base)
     if target in _NUMPY_NAMES:
-        if str(column.type) in ("bool", *_ARROW_NUMBERS) or not pa.types.is_decimal(column.type):
-            column = _cast(column, pa.from_numpy_dtype(np.dtype(target)), name, encoding)
-        return column.to_pylist() if column.null_count else column.to_numpy(zero_copy_only=False)
+        cast = _cast(column, pa.from_numpy_dtype(np.dtype(target)))
+        if cast is None or cast.null_count:
+            return column.to_pylist()
+        return cast.to_numpy(zero_copy_only=False)
     if base == "str" and not _is_text(column.type):
-        column = _cast(column, pa.large_string(), name, encoding)
+        cast = _cast(column, pa.large_string())
+        column = column if cast is None else cast
     elif base in ("jpeg", "png", "pil", "bytes") and pa.types.is_struct(column.type):
         return _image_bytes(column)
     return column.to_pylist()
@@ -101,7 +100,8 @@ def _is_text(kind: pa.DataType) -> bool:
     return str(kind) in ("string", "large_string", "string_view")
 
 
-def _cast(column: Any, target: pa.DataType, name: str, encoding: str) -> Any:
+def _cast(column: Any, target: pa.DataType) -> Any:
+    """A column as another type; None if a value would change, which the writer is to refuse."""
     import pyarrow as pa
 
     if column.type == target:
@@ -111,10 +111,8 @@ def _cast(column: Any, target: pa.DataType, name: str, encoding: str) -> Any:
         if pa.types.is_date32(column.type) and pa.types.is_int64(target):
             column = column.cast(pa.int32())
         return column.cast(target, safe=not narrower)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as exc:
-        raise FormatError(
-            f"column {name!r} of type {column.type} can't be written as {encoding}: {exc}"
-        ) from None
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return None
 
 
 def _arrays(column: Any, rest: str) -> Any:
