@@ -100,8 +100,9 @@ class Origin:
         Raises:
             ObjectChanged: If the remote was rewritten.
         """
+        # A store without versions tells the size alone; one without ranges sends all of the index.
         if self._etag is None or not self.store.can_range:
-            max_age_s = max(max_age_s, COSTLY_S)  # by its size, or all of it
+            max_age_s = max(max_age_s, COSTLY_S)
         asked_s = time.monotonic() - max_age_s
         if max_age_s and self._checked_s >= asked_s:
             return
