@@ -1,0 +1,1 @@
+"""Converters of data sets of several media, each a script."""

@@ -1,0 +1,1 @@
+"""LAION: images and their captions."""

@@ -1,0 +1,1 @@
+"""LAION-400M, as img2dataset downloads it."""

@@ -1,0 +1,1 @@
+"""WebVid: videos and their captions."""

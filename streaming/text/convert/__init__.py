@@ -1,0 +1,1 @@
+"""Converters of texts, each a script: `python -m streaming.text.convert.pile`."""

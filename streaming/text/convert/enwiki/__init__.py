@@ -1,0 +1,1 @@
+"""The preparation of English Wikipedia for the pre-training of BERT."""

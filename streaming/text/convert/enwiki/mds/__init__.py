@@ -1,0 +1,1 @@
+"""From Wikipedia's sentences to masked samples in MDS shards."""

@@ -1,0 +1,1 @@
+"""Converters of image data sets, each a script: `python -m streaming.vision.convert.imagenet`."""
