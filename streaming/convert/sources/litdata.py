@@ -125,9 +125,12 @@ class LitDataSource(Files):
     def _items(self, number: int, width: int) -> Iterator[list[bytes]]:
         file = self.files[number]
         with self.open(file) as stream:
-            count = int(np.frombuffer(stream.read(4), "<u4")[0])
-            offsets = np.frombuffer(stream.read(4 * (count + 1)), "<u4").astype(np.int64)
-            if len(offsets) != count + 1 or offsets[-1] > file.size or (np.diff(offsets) < 0).any():
+            head = stream.read(4)
+            count = int.from_bytes(head, "little")
+            table = stream.read(4 * (count + 1)) if 4 * (count + 2) <= file.size else b""
+            offsets = np.frombuffer(table[: len(table) & ~3], "<u4").astype(np.int64)
+            whole = len(offsets) == count + 1 and offsets[-1] == file.size
+            if len(head) < 4 or not whole or (np.diff(offsets) < 0).any():
                 raise ConvertError(f"{file.url}: its table of offsets is damaged")
             stream.seek(int(offsets[0]))
             for size in np.diff(offsets).tolist():
@@ -135,9 +138,9 @@ class LitDataSource(Files):
                 if self._bare and len(item) == size:
                     yield [item]
                     continue
-                sizes = np.frombuffer(item[: 4 * width], "<u4").tolist()
+                sizes = np.frombuffer(item[: 4 * width].ljust(4 * width), "<u4").tolist()
                 ends = (4 * width + np.cumsum(sizes)).tolist()
-                if len(item) != size or not ends or ends[-1] != size:
+                if len(item) != size or ends[-1] != size:
                     raise ConvertError(f"{file.url}: an item is damaged")
                 yield [item[end - n : end] for n, end in zip(sizes, ends, strict=True)]
 
