@@ -64,6 +64,7 @@ class ArgumentsButBatchSize(TypedDict, total=False):
     device_mesh: Any
     replicate_dims: str | Sequence[str] | None
     pad: str
+    max_connections: int
 
 
 class DatasetArguments(ArgumentsButBatchSize, total=False):
