@@ -75,3 +75,11 @@ def test_goes_on_with_the_same_batches(tmp_path: Path, name: str) -> None:
 @pytest.mark.timeout(300)
 def test_tensor_parallel(tmp_path: Path) -> None:
     assert "largest difference" in run(tmp_path, "tensor_parallel.py")
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_pack(tmp_path: Path) -> None:
+    output = run(tmp_path, "pack.py")
+    assert "60 documents" in output
+    assert "decoded: the same" in output

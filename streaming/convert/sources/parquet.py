@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["ParquetSource"]
 
 _MOST_ROWS = 8192
+_BUFFER_BYTES = 1 << 20
 
 
 class ParquetSource(ArrowFiles):
@@ -67,7 +68,8 @@ class ParquetSource(ArrowFiles):
 def _opened(stream: Any) -> pq.ParquetFile:
     import pyarrow.parquet as pq
 
-    return pq.ParquetFile(stream, pre_buffer=False)
+    # With a buffer, a column of a large row group is read as it is decoded, not whole before.
+    return pq.ParquetFile(stream, pre_buffer=False, buffer_size=_BUFFER_BYTES)
 
 
 def _rows_at_once(group: Any) -> int:
