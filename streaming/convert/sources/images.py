@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from streaming.convert.source import Batch, Part, Sample
-from streaming.convert.sources.files import FileRef, Files, read_file, stem_and_ending
+from streaming.convert.sources.files import FileRef, Files, ending_of, read_file
 
 __all__ = ["ImageSource", "image_encoding", "image_value"]
 
@@ -87,7 +87,7 @@ class ImageSource(Files):
     def _encoding(self) -> str:
         if self._given is not None:
             return self._given
-        return image_encoding([stem_and_ending(file.key)[1] for file in self.files])
+        return image_encoding({ending_of(file.key) for file in self.files})
 
     @cached_property
     def _classes(self) -> dict[str, int]:
@@ -100,7 +100,7 @@ def _class(file: FileRef) -> str:
     return folder if slash else ""
 
 
-def image_encoding(endings: Sequence[str]) -> str:
+def image_encoding(endings: Collection[str]) -> str:
     """The encoding for image files with these endings.
 
     Example:
