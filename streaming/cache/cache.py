@@ -344,6 +344,7 @@ class ShardCache:
                 with self._lock:
                     self._open.pop(shard, None)
                 self._close(reader)
+                self.space.reader_left()
 
     def count_read(self) -> None:
         """Add what was read since the last time to the counters."""

@@ -7,11 +7,13 @@ import errno
 import logging
 import os
 import shutil
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 from streaming.cache.directory import NOT_OURS, Directory, Entry
 from streaming.cache.waiting import waiting
@@ -38,8 +40,8 @@ READERS_S = 20.0
 """How long to wait for the room of shards that were evicted, while others have them open."""
 OTHERS_S = 1.0
 """How long to wait for room on a full disk if there was nothing to evict."""
-LOOK_S = 0.05
-"""How often to look for it."""
+FIRST_LOOK_S, LAST_LOOK_S = 0.05, 1.0
+"""When to look whether other processes' readers have left some: at first, and later at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +89,16 @@ class Space:
         self.limit = limit
         self._on_evict = on_evict
         self._evicted = 0
+        self._left = threading.Condition()
         # Each directory is counted once, also where several streams share it.
         by_path = {os.path.realpath(d.path): i for i, d in enumerate(directories) if d.is_cache}
         self._counted = [by_path[path] for path in sorted(by_path)]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_left": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _left=threading.Condition())
 
     def usage(self) -> int:
         """Bytes of the directories' files; those being written count at their full size."""
@@ -123,6 +132,7 @@ class Space:
             except _DiskFullError as full:
                 return Blocked((), str(full))
         started, evicted = time.monotonic(), self._evicted
+        look = FIRST_LOOK_S
         with waiting(f"room for shard {shard} of {self.directories[at].path}"):
             while True:
                 try:
@@ -131,9 +141,12 @@ class Space:
                     patience = READERS_S if self._evicted > evicted else OTHERS_S
                     if time.monotonic() - started > patience:
                         raise CacheFullError(str(full)) from None
-                # An evicted shard's room comes free when the last reader closes it, by its next
-                # batch. No system tells of that.
-                time.sleep(LOOK_S)
+                # An evicted shard's room comes free when its last reader closes it, by its next
+                # batch. This process's readers tell; of others' no system does, so that a few
+                # looks, ever further apart, have to do.
+                with self._left:
+                    self._left.wait(look)
+                look = min(2 * look, LAST_LOOK_S)
 
     def _reserve(
         self, at: int, shard: int, parts: dict[str, int], may_evict: MayEvict
@@ -150,6 +163,11 @@ class Space:
                 self._create(at, shard, parts, may_evict)
                 return None
         return Blocked(tuple(busy), self._why_full(needed, entries))
+
+    def reader_left(self) -> None:
+        """Hear that a reader of this process has closed an evicted shard."""
+        with self._left:
+            self._left.notify_all()
 
     def wait_for_room(self, blocked: Blocked, whose: str) -> None:
         """Wait until one of those who block is done.

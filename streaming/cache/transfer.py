@@ -324,6 +324,7 @@ class Watch:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._watched: set[Transfer] = set()
+        self._new: set[Transfer] = set()
         self._thread: threading.Thread | None = None
         self._mean = self._spread = 0.0
 
@@ -341,6 +342,7 @@ class Watch:
         """Look after a transfer from now on."""
         with self._changed:
             self._watched.add(transfer)
+            self._new.add(transfer)
             if self._thread is None:
                 self._thread = threading.Thread(
                     target=self._run, name="streaming-stalls", daemon=True
@@ -353,25 +355,29 @@ class Watch:
         """Leave a transfer alone."""
         with self._changed:
             self._watched.discard(transfer)
+            self._new.discard(transfer)
 
     def _run(self) -> None:
+        looked = time.monotonic()
         while True:
             with self._changed:
                 if not self._watched:
                     self._changed.wait(self.LINGER_S)
+                    looked = time.monotonic()
                 if not self._watched:
                     self._thread = None
                     return
                 now = time.monotonic()
-                due = [(t.moved_s + t.patience_s, t) for t in self._watched]
-                late = [t for at, t in due if at <= now]
+                # Unless this process itself stood still, and has not looked at what came meanwhile.
+                stood_still = now - looked > FLOOR_S * 5 / 4
+                for transfer in self._watched if stood_still else self._new:
+                    transfer.moved_s = now
+                self._new.clear()
+                looked = now
+                late = [t for t in self._watched if t.moved_s + t.patience_s <= now]
                 if not late:
-                    wake = min([now + FLOOR_S, *(at for at, _ in due)])
-                    self._changed.wait(wake - now)
-                    if time.monotonic() - wake > FLOOR_S:
-                        # This process itself stood still, and has not looked at what came.
-                        for transfer in self._watched:
-                            transfer.moved_s = time.monotonic()
+                    due = min(t.moved_s + t.patience_s for t in self._watched)
+                    self._changed.wait(min(due - now, FLOOR_S))
             for transfer in late:
                 transfer.replace(now)
 
