@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import sys
 import time
 from collections.abc import Sequence
@@ -112,8 +113,10 @@ class BarWatch(Watch):
         self._shown = 0.0
 
     def _make(self, file: Any) -> tqdm[Any]:
-        notebook = "ipykernel" in sys.modules and file is None
-        bars = importlib.import_module("tqdm.auto" if notebook else "tqdm")
+        notebook = file is None and "ipykernel" in sys.modules
+        # The notebook's own kind of bar needs widgets; without them, a notebook shows text.
+        widgets = notebook and importlib.util.find_spec("ipywidgets") is not None
+        bars = importlib.import_module("tqdm.notebook" if widgets else "tqdm")
         stream = file if file is not None else sys.stderr
         watched = notebook or bool(getattr(stream, "isatty", lambda: False)())
         if self.total_bytes:
@@ -124,7 +127,7 @@ class BarWatch(Watch):
             desc="Converting",
             total=self.total_bytes or None,
             mininterval=0.2 if watched else 10.0,
-            file=None if notebook else stream,
+            file=None if widgets else stream,
             **counted,
         )
         return bar
