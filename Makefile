@@ -19,6 +19,7 @@ help:
 	@echo "make bench     benchmarks;     make docs    the site"
 	@echo "make bench-hot reading from disk, beside other libraries;  make bench-convert  converting"
 	@echo "make bench-cold reading from a bucket, beside other libraries (needs nginx; ARGS=--quick)"
+	@echo "make bench-clients clients of S3 beside one another (needs nginx)"
 	@echo "make bench-scale opening and planning at scale;  make bench-shuffle  how well shuffles mix"
 	@echo "make system    what only the system's package manager has (as root)"
 

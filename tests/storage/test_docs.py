@@ -26,7 +26,7 @@ def test_the_examples_run(tmp_path, monkeypatch):
     monkeypatch.setattr(registry, "_registered", {})
     monkeypatch.setattr(download, "DOWNLOADER_MAPPINGS", dict(download.DOWNLOADER_MAPPINGS))
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
-    assert len(blocks) == 11
+    assert len(blocks) == 12
     names = {"__name__": "example"}
     for block in blocks:
         exec(block, names)
