@@ -23,8 +23,8 @@ from PIL import Image
 from streaming.convert import ConvertError, SchemaError, Unreadable, convert, open_source
 from streaming.convert.engines.processes import ProcessesEngine
 from streaming.convert.sources.csv_files import record_starts
-from streaming.convert.sources.files import find_files
 from streaming.convert.sources.jsonl import line_chunks
+from streaming.convert.sources.lookup import find_files
 from tests.convert.folders import samples_of
 
 pa = pytest.importorskip("pyarrow")

@@ -13,7 +13,7 @@ import numpy as np
 from streaming.convert.errors import ConvertError, SchemaError
 from streaming.convert.schema import NUMBERS, columns_of_samples, no_encoding
 from streaming.convert.source import Part, Sample, Source
-from streaming.convert.sources.files import FileRef, open_file
+from streaming.convert.sources.lookup import FileRef, open_file
 from streaming.convert.sources.tables import row_parts
 from streaming.convert.sources.values import BATCH_BYTES, rows_of
 from streaming.storage import is_local, local_path

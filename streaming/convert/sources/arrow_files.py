@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from streaming.convert.errors import SchemaError
 from streaming.convert.schema import columns_of_arrow
 from streaming.convert.source import Part, Sample
-from streaming.convert.sources.files import FileRef, Files, Piece
+from streaming.convert.sources.files import Files, Piece
+from streaming.convert.sources.lookup import FileRef
 from streaming.convert.sources.packages import needed
 from streaming.convert.sources.values import rows_of
 
@@ -34,14 +35,6 @@ class ArrowFiles(Files):
     ) -> None:
         needed(self.module)
         super().__init__(files, part_bytes, options)
-        self._given: dict[str, str] = {}
-        self._dropped: frozenset[str] = frozenset()
-
-    def with_columns(self, columns: Mapping[str, str], dropped: Collection[str] = ()) -> ArrowFiles:
-        """The same files, read for other encodings."""
-        other = type(self)(self.files, self.part_bytes, self.options)
-        other._given, other._dropped = {**self._given, **columns}, frozenset(dropped)
-        return other
 
     def columns(self) -> dict[str, str]:
         """The columns, by the files' schema; a column that is known to have nulls is JSON."""
@@ -71,7 +64,7 @@ class ArrowFiles(Files):
     def _columns(self) -> dict[str, str]:
         schema = self._looked[0]
         where = self.describe()
-        return columns_of_arrow(schema, where, self._given, self._dropped, self._nulls())
+        return columns_of_arrow(schema, where, self.given, self.dropped, self._nulls())
 
     @cached_property
     def _looked(self) -> tuple[pa.Schema, list[Piece]]:

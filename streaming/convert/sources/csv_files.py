@@ -8,13 +8,14 @@ import itertools
 import json
 import re
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from typing import Any, BinaryIO
 
 from streaming.convert.errors import SchemaError
 from streaming.convert.source import Batch, Part, Sample, Unreadable
-from streaming.convert.sources.files import FileRef, Piece
+from streaming.convert.sources.files import Piece
+from streaming.convert.sources.lookup import FileRef
 from streaming.convert.sources.text_files import TextFiles
 
 __all__ = ["CSVSource", "TSVSource", "record_starts"]
@@ -38,22 +39,6 @@ class CSVSource(TextFiles):
     kind = "CSV"
     delimiter = ","
 
-    def __init__(
-        self,
-        files: Sequence[FileRef],
-        part_bytes: int | None,
-        options: Mapping[str, Any] | None = None,
-    ) -> None:
-        super().__init__(files, part_bytes, options)
-        self._given: dict[str, str] = {}
-        self._dropped: frozenset[str] = frozenset()
-
-    def with_columns(self, columns: Mapping[str, str], dropped: Collection[str] = ()) -> CSVSource:
-        """The same files, read for other encodings."""
-        other = type(self)(self.files, self.part_bytes, self.options)
-        other._given, other._dropped = {**self._given, **columns}, frozenset(dropped)
-        return other
-
     def columns(self) -> dict[str, str]:
         """The columns, by the header and the first values."""
         return dict(self._columns)
@@ -61,7 +46,7 @@ class CSVSource(TextFiles):
     @cached_property
     def _columns(self) -> dict[str, str]:
         names = self._header
-        missing = sorted({*self._given, *self._dropped} - set(names))
+        missing = sorted({*self.given, *self.dropped} - set(names))
         if missing:
             raise SchemaError(
                 f"{self.describe()} has no column {', '.join(map(repr, missing))}; there are "
@@ -72,7 +57,7 @@ class CSVSource(TextFiles):
             name: _kind([row[at] for row in rows if len(row) == len(names)])
             for at, name in enumerate(names)
         }
-        return {n: self._given.get(n, inferred[n]) for n in names if n not in self._dropped}
+        return {n: self.given.get(n, inferred[n]) for n in names if n not in self.dropped}
 
     @cached_property
     def _header(self) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,7 @@ from streaming.convert.errors import ConvertError, SchemaError
 from streaming.convert.schema import columns_of_arrow, columns_of_samples
 from streaming.convert.source import Batch, Part, Sample, Source
 from streaming.convert.sources.images import image_encoding
+from streaming.convert.sources.recast import RecastSource
 from streaming.convert.sources.tables import row_parts
 from streaming.convert.sources.torch_data import row_value
 from streaming.convert.sources.values import batch_values, rows_of, sliced
@@ -47,17 +48,11 @@ def open_dataset(dataset: Any, part_bytes: int | None) -> Source:
     raise ConvertError(f"a datasets.{type(dataset).__name__} is not a data set with rows")
 
 
-class _Rows(Source):
+class _Rows(RecastSource):
     """What both kinds have in common."""
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
-        self._given: dict[str, str] = {}
-        self._dropped: frozenset[str] = frozenset()
-
-    def _with(self, other: _Rows, given: Mapping[str, str], dropped: Collection[str]) -> _Rows:
-        other._given, other._dropped = {**self._given, **given}, frozenset(dropped)
-        return other
 
     def columns(self) -> dict[str, str]:
         """The columns, by the data set's features; files (images, sound) by their first one."""
@@ -67,9 +62,9 @@ class _Rows(Source):
     def _columns(self) -> dict[str, str]:
         features = self.dataset.features or {}
         files = {name for name in features if type(features[name]).__name__ in _FILES}
-        given = {**self._first_files(files - self._dropped), **self._given}
+        given = {**self._first_files(files - self.dropped), **self.given}
         nulls = self._nulls()
-        return columns_of_arrow(self._schema, self.describe(), given, self._dropped, nulls)
+        return columns_of_arrow(self._schema, self.describe(), given, self.dropped, nulls)
 
     @cached_property
     def _schema(self) -> pa.Schema:
@@ -138,10 +133,6 @@ class DatasetSource(_Rows):
         """What it is, and how large."""
         return f"Hugging Face Dataset, {self.dataset.num_rows:,} rows"
 
-    def with_columns(self, columns: Mapping[str, str], dropped: Collection[str] = ()) -> Source:
-        """The same data set, read for other encodings."""
-        return self._with(DatasetSource(self.dataset, self.part_bytes), columns, dropped)
-
     def parts(self) -> Sequence[Part]:
         """Ranges of rows."""
         rows, table = self.dataset.num_rows, self.dataset.data
@@ -174,10 +165,6 @@ class IterableDatasetSource(_Rows):
         """What it is."""
         return f"Hugging Face IterableDataset of {self._shards} shards"
 
-    def with_columns(self, columns: Mapping[str, str], dropped: Collection[str] = ()) -> Source:
-        """The same data set, read for other encodings."""
-        return self._with(IterableDatasetSource(self.dataset), columns, dropped)
-
     @property
     def _shards(self) -> int:
         return int(getattr(self.dataset, "num_shards", None) or 1)
@@ -193,7 +180,7 @@ class IterableDatasetSource(_Rows):
         rows = list(islice(self.read(self.parts()[0]), _INFER_ROWS))
         if not rows:
             raise SchemaError(f"{self.describe()} has no rows to infer columns from")
-        return columns_of_samples(rows, self.describe(), self._given)
+        return columns_of_samples(rows, self.describe(), self.given)
 
     def read(self, part: Part) -> Iterator[Sample]:
         """The rows of a part."""
@@ -202,9 +189,9 @@ class IterableDatasetSource(_Rows):
             return
         for row in self._shard(part):
             yield {
-                name: row_value(value, self._given.get(name, ""))
+                name: row_value(value, self.given.get(name, ""))
                 for name, value in row.items()
-                if name not in self._dropped
+                if name not in self.dropped
             }
 
     def batches(self, part: Part) -> Iterator[Batch] | None:  # type: ignore[override]

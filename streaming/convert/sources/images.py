@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator
 from functools import cached_property
 from typing import Any
 
 from streaming.convert.source import Batch, Part, Sample
-from streaming.convert.sources.files import FileRef, Files, ending_of, read_file
+from streaming.convert.sources.files import Files
+from streaming.convert.sources.lookup import FileRef, ending_of, read_file
 
 __all__ = ["ImageSource", "image_encoding", "image_value"]
 
@@ -27,31 +28,12 @@ class ImageSource(Files):
 
     kind = "images"
 
-    def __init__(
-        self,
-        files: Sequence[FileRef],
-        part_bytes: int | None,
-        options: Mapping[str, Any] | None = None,
-    ) -> None:
-        super().__init__(files, part_bytes, options)
-        self._given: str | None = None
-        self._dropped: frozenset[str] = frozenset()
-
-    def with_columns(
-        self, columns: Mapping[str, str], dropped: Collection[str] = ()
-    ) -> ImageSource:
-        """The same images, read for other encodings."""
-        other = type(self)(self.files, self.part_bytes, self.options)
-        other._given = columns.get("image", self._given)
-        other._dropped = frozenset(dropped)
-        return other
-
     def columns(self) -> dict[str, str]:
         """The columns: `image`, `name`, and where there are folders, `class` and `label`."""
         columns = {"image": self._encoding, "name": "str"}
         if self._classes:
             columns |= {"class": "str", "label": "int"}
-        return {name: columns[name] for name in columns if name not in self._dropped}
+        return {name: columns[name] for name in columns if name not in self.dropped}
 
     def read(self, part: Part) -> Iterator[Sample]:
         """The rows of a part."""
@@ -85,9 +67,8 @@ class ImageSource(Files):
 
     @cached_property
     def _encoding(self) -> str:
-        if self._given is not None:
-            return self._given
-        return image_encoding({ending_of(file.key) for file in self.files})
+        given = self.given.get("image")
+        return given or image_encoding({ending_of(file.key) for file in self.files})
 
     @cached_property
     def _classes(self) -> dict[str, int]:

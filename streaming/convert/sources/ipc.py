@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from streaming.convert.source import Part
 from streaming.convert.sources.arrow_files import ArrowFiles
-from streaming.convert.sources.files import FileRef, Piece
+from streaming.convert.sources.files import Piece
+from streaming.convert.sources.lookup import FileRef
 from streaming.convert.sources.values import batch_values, sliced
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, BinaryIO
 
@@ -13,7 +13,7 @@ import numpy as np
 from streaming.convert.errors import SchemaError
 from streaming.convert.schema import columns_of_samples
 from streaming.convert.source import Part, Sample, Unreadable
-from streaming.convert.sources.files import FileRef, Piece
+from streaming.convert.sources.files import Piece
 from streaming.convert.sources.text_files import TextFiles, even_ranges
 
 __all__ = ["JSONLSource"]
@@ -30,24 +30,6 @@ class JSONLSource(TextFiles):
 
     kind = "JSON lines"
 
-    def __init__(
-        self,
-        files: Sequence[FileRef],
-        part_bytes: int | None,
-        options: Mapping[str, Any] | None = None,
-    ) -> None:
-        super().__init__(files, part_bytes, options)
-        self._given: dict[str, str] = {}
-        self._dropped: frozenset[str] = frozenset()
-
-    def with_columns(
-        self, columns: Mapping[str, str], dropped: Collection[str] = ()
-    ) -> JSONLSource:
-        """The same files, read for other encodings."""
-        other = JSONLSource(self.files, self.part_bytes, self.options)
-        other._given, other._dropped = {**self._given, **columns}, frozenset(dropped)
-        return other
-
     def columns(self) -> dict[str, str]:
         """The columns, by the values of the first rows."""
         return dict(self._columns)
@@ -62,7 +44,7 @@ class JSONLSource(TextFiles):
                 f"{self.describe()}: there is no JSON object in the first lines{why}; each line "
                 "has to be one"
             )
-        return columns_of_samples(samples, self.describe(), self._given)
+        return columns_of_samples(samples, self.describe(), self.given)
 
     def _first_rows(self) -> Iterator[Sample | Unreadable]:
         for number, file in enumerate(self.files):
@@ -93,20 +75,20 @@ class JSONLSource(TextFiles):
         file = self.files[number]
         arrays = {
             name: encoding.split(":")[1:2]
-            for name, encoding in self._given.items()
+            for name, encoding in self.given.items()
             if encoding.startswith("ndarray")
         }
         with self.open_text(file) as stream:
             whole = None if self.compressed(file) else stop
             for lines in line_chunks(stream, start, whole, chunk):
                 rows = parse_lines(lines)
-                for row in rows if self._dropped or arrays else ():
+                for row in rows if self.dropped or arrays else ():
                     if isinstance(row, dict):
                         self._suit(row, arrays)
                 yield rows
 
     def _suit(self, row: Sample, arrays: Mapping[str, list[str]]) -> None:
-        for name in self._dropped:
+        for name in self.dropped:
             row.pop(name, None)
         for name, dtype in arrays.items():
             if isinstance(row.get(name), list):

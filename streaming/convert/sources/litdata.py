@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Any
@@ -17,7 +17,8 @@ import numpy as np
 
 from streaming.convert.errors import ConvertError, SchemaError
 from streaming.convert.source import Part, Sample, part_bytes_for
-from streaming.convert.sources.files import FileRef, Files, Piece
+from streaming.convert.sources.files import Files, Piece
+from streaming.convert.sources.lookup import FileRef
 
 __all__ = ["LitDataSource"]
 
@@ -85,27 +86,17 @@ class LitDataSource(Files):
         self.part_bytes = part_bytes_for(sum(file.size for file in self.files), part_bytes)
         self._all = list(files)
         self._rows = [int(chunk["chunk_size"]) for chunk in content["chunks"]]
-        self._given: dict[str, str] = {}
-        self._dropped: frozenset[str] = frozenset()
 
     def describe(self) -> str:
         """What it is, and how large."""
         return f"LitData, {len(self.files):,} chunks, {self.index.url}"
 
-    def with_columns(
-        self, columns: Mapping[str, str], dropped: Collection[str] = ()
-    ) -> LitDataSource:
-        """The same data set, read for other encodings."""
-        other = LitDataSource(self._all, self.part_bytes, self._options)
-        other._given, other._dropped = {**self._given, **columns}, frozenset(dropped)
-        return other
-
     def columns(self) -> dict[str, str]:
         """The columns, by what the index says of the items' leaves."""
         return {
-            name: self._given.get(name, encoding)
+            name: self.given.get(name, encoding)
             for name, (encoding, _) in self._leaves.items()
-            if name not in self._dropped
+            if name not in self.dropped
         }
 
     def pieces(self) -> Iterator[Piece]:
@@ -178,7 +169,7 @@ class LitDataSource(Files):
         elif base == "no_header_tensor":
             dtype = _TORCH.get(int(code))
         if dtype is None:
-            if name in self._dropped:
+            if name in self.dropped:
                 return "bytes", bytes
             raise SchemaError(
                 f"{self.index.url}: column {name!r} is of LitData's kind {kind}, which is not read "

@@ -16,7 +16,8 @@ import numpy as np
 
 from streaming.convert.errors import ConvertError
 from streaming.convert.source import Part, Sample, part_bytes_for
-from streaming.convert.sources.files import FileRef, Files, Piece, find_files
+from streaming.convert.sources.files import Files, Piece
+from streaming.convert.sources.lookup import FileRef, find_files
 
 __all__ = ["MegatronSource"]
 

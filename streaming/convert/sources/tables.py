@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from streaming.convert.errors import ConvertError
 from streaming.convert.schema import columns_of_arrow
 from streaming.convert.source import Part, Sample, Source, part_bytes_for
 from streaming.convert.sources.packages import needed
+from streaming.convert.sources.recast import RecastSource
 from streaming.convert.sources.values import batch_values, rows_of, sliced
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def _check_names(names: Any) -> None:
             )
 
 
-class TableSource(Source):
+class TableSource(RecastSource):
     """Rows of an Arrow table.
 
     Args:
@@ -84,18 +85,10 @@ class TableSource(Source):
 
     def __init__(self, table: pa.Table, part_bytes: int | None, kind: str = "table") -> None:
         self.table, self.part_bytes, self.kind = table, part_bytes, kind
-        self._given: dict[str, str] = {}
-        self._dropped: frozenset[str] = frozenset()
 
     def describe(self) -> str:
         """What it is, and how large."""
         return f"{self.kind}, {self.table.num_rows:,} rows of {self.table.num_columns} columns"
-
-    def with_columns(self, columns: Mapping[str, str], dropped: Collection[str] = ()) -> Source:
-        """The same table, read for other encodings."""
-        other = TableSource(self.table, self.part_bytes, self.kind)
-        other._given, other._dropped = {**self._given, **columns}, frozenset(dropped)
-        return other
 
     def columns(self) -> dict[str, str]:
         """The columns, by the table's schema; a column that has nulls is JSON."""
@@ -105,7 +98,7 @@ class TableSource(Source):
     def _columns(self) -> dict[str, str]:
         names = self.table.schema.names
         nulls = {name: self.table.column(at).null_count for at, name in enumerate(names)}
-        return columns_of_arrow(self.table.schema, self.kind, self._given, self._dropped, nulls)
+        return columns_of_arrow(self.table.schema, self.kind, self.given, self.dropped, nulls)
 
     def parts(self) -> Sequence[Part]:
         """Ranges of rows."""

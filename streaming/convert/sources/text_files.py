@@ -9,7 +9,8 @@ import lzma
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, BinaryIO, cast
 
-from streaming.convert.sources.files import FileRef, Files, stem_and_ending
+from streaming.convert.sources.files import Files
+from streaming.convert.sources.lookup import FileRef, stem_and_ending
 from streaming.convert.sources.packages import needed
 
 __all__ = ["TextFiles", "even_ranges"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from itertools import islice
@@ -13,6 +13,7 @@ import numpy as np
 from streaming.convert.errors import ConvertError, SchemaError
 from streaming.convert.schema import columns_of_samples
 from streaming.convert.source import Part, Sample, Source, Unreadable
+from streaming.convert.sources.recast import RecastSource
 from streaming.convert.sources.tables import row_parts
 
 __all__ = ["IterableSource", "MapSource", "open_torch", "row_value"]
@@ -49,13 +50,11 @@ def _is_iterable_dataset(dataset: Any) -> bool:
     )
 
 
-class _Samples(Source):
+class _Samples(RecastSource):
     """What both kinds have in common: samples are dicts, tuples, or single values."""
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
-        self._given: dict[str, str] = {}
-        self._dropped: frozenset[str] = frozenset()
 
     def describe(self) -> str:
         """What it is."""
@@ -70,15 +69,11 @@ class _Samples(Source):
         rows = [row for row in islice(self._first(), _INFER_ROWS) if isinstance(row, dict)]
         if not rows:
             raise SchemaError(f"{self.describe()} has no samples to infer columns from")
-        return columns_of_samples(rows, self.describe(), self._given)
+        return columns_of_samples(rows, self.describe(), self.given)
 
     def _first(self) -> Iterator[Sample | Unreadable]:
         for part in self.parts():
             yield from self.read(part)
-
-    def _set(self, other: _Samples, given: Mapping[str, str], dropped: Collection[str]) -> Source:
-        other._given, other._dropped = {**self._given, **given}, frozenset(dropped)
-        return other
 
     def _row(self, sample: Any) -> Sample:
         if isinstance(sample, Mapping):
@@ -90,9 +85,9 @@ class _Samples(Source):
         else:
             named = {"0": sample}
         return {
-            name: row_value(value, self._given.get(name, ""))
+            name: row_value(value, self.given.get(name, ""))
             for name, value in named.items()
-            if name not in self._dropped
+            if name not in self.dropped
         }
 
 
@@ -113,10 +108,6 @@ class MapSource(_Samples):
     def describe(self) -> str:
         """What it is, and how long."""
         return f"{super().describe()}, {len(self.dataset):,} samples"
-
-    def with_columns(self, columns: Mapping[str, str], dropped: Collection[str] = ()) -> Source:
-        """The same data set, read for other encodings."""
-        return self._set(MapSource(self.dataset, self.part_bytes), columns, dropped)
 
     def parts(self) -> Sequence[Part]:
         """Ranges of samples."""
@@ -157,10 +148,6 @@ class IterableSource(_Samples):
             raise ValueError(f"parts is {parts}; it must be 1 or more")
         super().__init__(dataset)
         self._count = parts
-
-    def with_columns(self, columns: Mapping[str, str], dropped: Collection[str] = ()) -> Source:
-        """The same data set, read for other encodings."""
-        return self._set(IterableSource(self.dataset, self._count), columns, dropped)
 
     def parts(self) -> Sequence[Part]:
         """One for each of the workers that the data set is made to see."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import io
 import json
 import tarfile
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from itertools import islice
 from typing import Any
 
 from streaming.convert.errors import ConvertError, SchemaError
 from streaming.convert.source import Part, Sample, Unreadable
-from streaming.convert.sources.files import FileRef
+from streaming.convert.sources.lookup import FileRef
 from streaming.convert.sources.text_files import TextFiles
 
 __all__ = ["WebDatasetSource"]
@@ -29,24 +29,6 @@ class WebDatasetSource(TextFiles):
     """
 
     kind = "WebDataset"
-
-    def __init__(
-        self,
-        files: Sequence[FileRef],
-        part_bytes: int | None,
-        options: Mapping[str, Any] | None = None,
-    ) -> None:
-        super().__init__(files, part_bytes, options)
-        self._given: dict[str, str] = {}
-        self._dropped: frozenset[str] = frozenset()
-
-    def with_columns(
-        self, columns: Mapping[str, str], dropped: Collection[str] = ()
-    ) -> WebDatasetSource:
-        """The same tars, read for other encodings."""
-        other = type(self)(self.files, self.part_bytes, self.options)
-        other._given, other._dropped = {**self._given, **columns}, frozenset(dropped)
-        return other
 
     def columns(self) -> dict[str, str]:
         """The columns, by the endings in the first samples."""
@@ -65,9 +47,9 @@ class WebDatasetSource(TextFiles):
                     f"columns: leave it out by columns={{{sorted(names ^ first[0])[0]!r}: None}}"
                 )
         return {
-            name: self._given.get(name) or _encoding(name)
+            name: self.given.get(name) or _encoding(name)
             for name in [_KEY, *sorted(first[0])]
-            if name not in self._dropped
+            if name not in self.dropped
         }
 
     def read(self, part: Part) -> Iterator[Sample | Unreadable]:
@@ -88,7 +70,7 @@ class WebDatasetSource(TextFiles):
             except (ValueError, TypeError) as exc:
                 key = raw[_KEY].decode("utf-8", "replace")
                 return Unreadable(f"{key}.{name} can't be read: {exc}")
-        for name in self._dropped:
+        for name in self.dropped:
             sample.pop(name, None)
         return sample
 
@@ -103,7 +85,7 @@ class WebDatasetSource(TextFiles):
                 last, sample = key, {_KEY: key.encode("utf-8", "surrogateescape")} if keyed else {}
             if ending in sample:
                 raise ConvertError(f"{self.files[number].url}: {key}.{ending} is there twice")
-            if keyed or ending not in self._dropped:
+            if keyed or ending not in self.dropped:
                 sample[ending] = data
         if sample:
             yield sample
