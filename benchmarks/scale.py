@@ -1,26 +1,31 @@
 """Opening and planning at scale: time and memory, each in a process of its own.
 
-    python benchmarks/scale.py [--million] [--large] [--beside PYTHON] [--json FILE]
+    python benchmarks/scale.py [--shards N] [--samples N] [--beside PYTHON] [--json FILE]
+    python benchmarks/scale_curves.py FILE FOLDER
 
 The indexes are made up, of shards of 1,000 samples; there are no shards. "First" is with nothing
 kept from before, "again" a process that comes after it. Peak memory is what a process takes above
 its imports; what it maps and others share is in it. Beside the time that passed there is the CPU's,
 which others that use the machine don't prolong. ``--beside`` measures mosaicml-streaming in an
-interpreter that has it, ``--million`` opens a million shards, ``--large`` plans 100 million samples
-by every shuffle.
+interpreter that has it. A billion samples of a compatible shuffle take 9 GB.
 """
 
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
 SHARD = 1000
 """Samples of a shard."""
+SIZES = (10**6, 10**7, 10**8, 10**9)
+"""Samples of an epoch."""
 
 COMMON = """
 import json, sys, time
@@ -45,7 +50,10 @@ OPEN = (
     COMMON
     + """
 start = now()
-streams = [Stream(remote=folder, local=folder + "-local") for folder in given["folders"]]
+weights = [{} if given.get("weight") is None else {"repeat": 0.1 + at / 500}
+           for at in range(len(given["folders"]))]
+streams = [Stream(remote=folder, local=folder + "-local", **weight)
+           for folder, weight in zip(given["folders"], weights)]
 dataset = StreamingDataset(streams=streams, batch_size=1024, shuffle=True,
                            shuffle_algo=given["algo"])
 note("open", start)
@@ -62,39 +70,66 @@ PLAN = (
     COMMON
     + """
 import threading
+from streaming import plans
 from streaming.order import OrderParams, StreamShape
-from streaming.planning import plan
+from streaming.planning import place_of, plan
 from streaming.world import World
 import streaming.order.shuffle
+if not given.get("ahead", True):
+    plans._AHEAD_AFTER = 1 << 60
 shards, size, nodes = given["samples"] // given["size"], given["size"], given["nodes"]
 stream = StreamShape(np.full(shards, size), shards * size, 1.0)
 block = max(4_000_000 // nodes, 1 << 18)
 params = OrderParams((stream,), shards * size, 32, nodes, shuffle=True, shuffle_algo=given["algo"],
                      shuffle_block_size=block)
-world = World(nodes, 8, 8, 0)
+# The last node, which has to draw what all others do before its own.
+world = World(nodes, 8, 8, (nodes - 1) * 64 + given.get("worker", 0))
+place = place_of(world)
+if given.get("wait"):
+    print("ready", flush=True)
+    sys.stdin.readline()
 began = peak("VmRSS")
 start = now()
 epoch = plan(params, world)
-epoch.ids(0, 0, 0, 0, 64)
+epoch.ids(*place, 0, 64)
 note("first", start)
+"""
+)
+
+PLANNED = (
+    PLAN
+    + """
 used = shards * size * 9 // 10 // (nodes * 256) * (nodes * 256)
 start = now()
-plan(params, world, 0, used).ids(0, 0, 0, 0, 64)
+plan(params, world, 0, used).ids(*place, 0, 64)
 note("at_90", start)
+found["alone_mb"] = peak() - began
 start = now()
 count = 1 << 16
 for begin in range(0, count, 4096):
-    epoch.ids(0, 0, 0, begin, begin + 4096)
-found["each_us"] = (now()[1] - start[1]) / min(count, epoch.count(0, 0, 0)) * 1e6
+    epoch.ids(*place, begin, begin + 4096)
+found["each_us"] = (time.thread_time() - thread) / min(count, epoch.count(*place)) * 1e6
 for thread in threading.enumerate():
     if thread.name == "streaming-next-plan":
         thread.join()
+note("ahead", start)
 start = now()
-plan(params, world, 1).ids(0, 0, 0, 0, 64)
+plan(params, world, 1).ids(*place, 0, 64)
 note("turnover", start)
 end()
 """
+).replace("count = 1 << 16\n", "count, thread = 1 << 16, time.thread_time()\n")
+
+WORKER = (
+    PLAN
+    + """
+for begin in range(0, epoch.count(*place), 1 << 16):
+    epoch.ids(*place, begin, begin + (1 << 16))
+print(json.dumps(found), flush=True)
+sys.stdin.read()
+"""
 )
+"""One of a node's processes, which goes through all its samples and ends when it is told to."""
 
 BESIDE = (
     COMMON
@@ -161,81 +196,169 @@ class Table:
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []
 
-    def add(self, what: str, found: dict[str, float] | None) -> None:
-        row = {"what": what, **(found or {"failed": 1.0})}
-        self.rows.append(row)
+    def add(self, kind: str, found: dict[str, float] | None, **given: Any) -> None:
+        """Add a row: what was measured, of what, and the numbers; no numbers if it failed."""
+        self.rows.append({"kind": kind, **given, **(found or {})})
         numbers = []
-        for name, value in list(row.items())[1:]:
+        for name, value in (found or {"failed_s": 1.0}).items():
             if name.endswith("_cpu_s"):
                 numbers[-1] += f" ({value:.3f})"
             elif name.endswith("_s"):
                 numbers.append(f"{name[:-2]} {value:.3f}")
             else:
                 numbers.append(f"{name[:-3]} {value:,.2f}")
-        print(f"| {what} | {' | '.join(numbers)} |", flush=True)
+        what = ", ".join(
+            f"{value:,}" if isinstance(value, int) else str(value)
+            for value in given.values()
+            if value is not None
+        )
+        print(f"| {kind}: {what} | {' | '.join(numbers)} |", flush=True)
+
+
+def run_node(workers: int, **given: Any) -> dict[str, float]:
+    """Several processes of a node that plan the same epoch at once.
+
+    Returns:
+        When the last of them had its first samples, and the most memory that all took together
+        above their imports. What they share counts once (it is divided among those that map it).
+    """
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-W", "ignore", "-c", WORKER, json.dumps(each)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for each in ({**given, "worker": worker, "wait": True} for worker in range(workers))
+    ]
+    pipes = [(each.stdin, each.stdout) for each in processes if each.stdin and each.stdout]
+    for _, answer in pipes:
+        answer.readline()
+    pids = [process.pid for process in processes]
+    imports_kb = sum(map(_proportional_kb, pids))
+    watch = Watch(pids)
+    for question, _ in pipes:
+        question.write("go\n")
+        question.flush()
+    found = [json.loads(answer.readline()) for _, answer in pipes]
+    peak_kb = watch.end()
+    for process in processes:
+        process.communicate()
+    return {
+        "first_s": max(each["first_s"] for each in found),
+        "first_cpu_s": sum(each["first_cpu_s"] for each in found),
+        "node_peak_mb": (peak_kb - imports_kb) / 1024,
+    }
+
+
+class Watch(threading.Thread):
+    """Watches how much memory processes take together."""
+
+    def __init__(self, pids: list[int]) -> None:
+        super().__init__(daemon=True)
+        self._pids = pids
+        self._most_kb = 0
+        self._ended = threading.Event()
+        self.start()
+
+    def run(self) -> None:
+        """Look again and again."""
+        while not self._ended.wait(0.05):
+            self._most_kb = max(self._most_kb, sum(map(_proportional_kb, self._pids)))
+
+    def end(self) -> int:
+        """Stop watching; return the most that was seen, in kB."""
+        self._ended.set()
+        self.join()
+        return self._most_kb
+
+
+def _proportional_kb(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/smaps_rollup") as file:
+            return sum(int(line.split()[1]) for line in file if line.startswith("Pss:"))
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
 
 
 def measure_opening(table: Table, folder: Path, arguments: argparse.Namespace) -> None:
-    counts = [1000, 100_000, *([1_000_000] if arguments.million else [])]
-    for shards in counts:
+    """Data sets of one stream, and of a thousand."""
+    for shards in (1000, 10_000, 100_000, 1_000_000):
+        if shards > arguments.shards:
+            break
         path = write_index(folder / str(shards), shards)
-        what = f"open {shards:,} shards"
-        for which in "first, fetched", "again, read", "again":
+        for which in "first", "again, at once", "again":
+            if which == "again":
+                time.sleep(2.5)  # so that the file's time of change tells it
             found = run(OPEN, folders=[path], algo="blockwise", plan=False)
-            table.add(f"{what}, {which}", found)
+            table.add("open", found, shards=shards, which=which)
         if arguments.beside and shards <= 100_000:
             theirs = run(BESIDE, arguments.beside, folders=[path], algo="py1e", plan=False)
-            table.add(f"{what}, mosaicml-streaming", theirs)
+            table.add("open", theirs, shards=shards, which="mosaicml-streaming")
     paths = [write_index(folder / "streams" / str(at), 100) for at in range(1000)]
-    for which in "first, fetched", "again":
-        found = run(OPEN, folders=paths, algo="blockwise", plan=True)
-        table.add(f"open and plan 1,000 streams of 100 shards, {which}", found)
+    for weight in None, "repeat":
+        for which in "first", "again":
+            algo = "blockwise"
+            found = run(OPEN, folders=paths, algo=algo, plan=True, weight=weight)
+            table.add("open 1,000 streams", found, shards=100_000, which=which, weight=weight)
 
 
 def measure_planning(table: Table, folder: Path, arguments: argparse.Namespace) -> None:
-    largest = 10**8 if arguments.large else 10**7
-    for algo in "py1e", "py1br", "py1s", "naive", "blockwise":
-        for samples in (10**6, 10**7, 10**8):
-            if samples > largest and algo not in ("py1e", "blockwise"):
+    """Epochs of all sizes and shuffles, for 1 and 64 nodes."""
+    for algo in "py1e", "py1br", "py1s", "naive":
+        for samples in SIZES:
+            # Others than the default at one size, which says enough.
+            if samples > arguments.samples or (algo != "py1e" and samples != arguments.samples):
                 continue
             for nodes in 1, 64:
-                for which in ("first", "again") if algo != "blockwise" else ("first",):
-                    given = {"algo": algo, "samples": samples, "size": SHARD, "nodes": nodes}
-                    table.add(
-                        f"{algo}, {samples:.0e} samples, {nodes}, {which}", run(PLAN, **given)
-                    )
-    for size in SHARD, SHARD * 1000:
+                ahead = samples < 10**9
+                given = {"algo": algo, "samples": samples, "size": SHARD, "nodes": nodes}
+                for which in "first", "again":
+                    table.add("plan", run(PLANNED, ahead=ahead, **given), which=which, **given)
+                shutil.rmtree(os.environ["STREAMING_CACHE_DIR"], ignore_errors=True)
+    for samples in (*SIZES, 10**12):
         for nodes in 1, 64:
-            given = {"algo": "blockwise", "samples": 10**6 * size, "size": size, "nodes": nodes}
-            table.add(f"blockwise, {10**6 * size:.0e} samples, {nodes}, first", run(PLAN, **given))
+            size = SHARD if samples < 10**12 else SHARD * 1000
+            given = {"algo": "blockwise", "samples": samples, "size": size, "nodes": nodes}
+            table.add("plan", run(PLANNED, **given), which="first", **given)
+    for workers in 1, 8:
+        given = {"algo": "py1e", "samples": arguments.samples, "size": SHARD, "nodes": 1}
+        found = run_node(workers, **given, ahead=False)
+        table.add("node", found, workers=workers, samples=arguments.samples, which="first")
+        shutil.rmtree(os.environ["STREAMING_CACHE_DIR"], ignore_errors=True)
     if arguments.beside:
-        for shards in (1000, 10_000, *([100_000] if arguments.large else [])):
-            path = folder / str(shards)
-            found = run(
+        for samples in SIZES:
+            if samples > min(arguments.samples, 10**8):
+                break
+            path = folder / str(samples // SHARD)
+            theirs = run(
                 BESIDE,
                 arguments.beside,
-                folders=[str(path) if path.exists() else write_index(path, shards)],
+                folders=[str(path) if path.exists() else write_index(path, samples // SHARD)],
                 algo="py1e",
                 plan=True,
             )
-            what = f"py1e, {shards * SHARD:.0e} samples, 1"
-            table.add(f"{what}, mosaicml-streaming", found)
+            table.add("plan", theirs, algo="py1e", samples=samples, which="mosaicml-streaming")
 
 
 def main() -> None:
     """Print a table, and write JSON."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--million", action="store_true")
-    parser.add_argument("--large", action="store_true")
-    parser.add_argument("--beside", metavar="PYTHON")
+    parser.add_argument("--shards", type=int, default=1_000_000, help="open no more than these")
+    parser.add_argument("--samples", type=float, default=1e8, help="plan no more, but blockwise")
+    parser.add_argument("--beside", metavar="PYTHON", help="an interpreter that has the other one")
     parser.add_argument("--json", metavar="FILE")
+    parser.add_argument("--only", choices=["opening", "planning"])
     arguments = parser.parse_args()
+    arguments.samples = int(arguments.samples)
     table = Table()
     with tempfile.TemporaryDirectory() as folder:
         os.environ["STREAMING_CACHE_DIR"] = os.path.join(folder, "keep")
         os.environ["TMPDIR"] = folder
-        measure_opening(table, Path(folder), arguments)
-        measure_planning(table, Path(folder), arguments)
+        if arguments.only != "planning":
+            measure_opening(table, Path(folder), arguments)
+        if arguments.only != "opening":
+            measure_planning(table, Path(folder), arguments)
     if arguments.json:
         Path(arguments.json).write_text(json.dumps(table.rows, indent=2))
 

@@ -181,7 +181,7 @@ class _Buckets:
         self._settle(limit)
 
     def _sort_in(self, places: NDArray[np.float64], samples: NDArray[Any]) -> None:
-        homes = (places * (1 / _BUCKET)).astype(np.int32)
+        homes = places * (1 / _BUCKET)
         homes -= self.next_bucket
         num_buckets = int(homes.max(initial=0)) + 1
         # So narrow a type is sorted by counting.
