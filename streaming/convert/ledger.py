@@ -7,15 +7,22 @@ import io
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from streaming.convert.errors import ConvertError
 from streaming.format.index import get_index_basename
 from streaming.format.replace import write_atomically
 from streaming.storage import NotFound, RetryPolicy, Store, is_local, local_path, store_for
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
 
 __all__ = ["FOLDER", "INDEX", "Ledger", "sha256"]
 
@@ -120,12 +127,40 @@ class Ledger:
         )
 
     def first_key(self) -> str | None:
-        """Any file that is there."""
+        """Any file that is there, records aside."""
         if not self.store.can_list:
             return INDEX if self.store.exists(INDEX) else None
-        return self._retry.call(
-            lambda: next(self.store.list(), None), f"looking into {self.store.url}"
-        )
+
+        def find() -> str | None:
+            keys = self.store.list()
+            return next((key for key in keys if not key.startswith(f"{FOLDER}/")), None)
+
+        return self._retry.call(find, f"looking into {self.store.url}")
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """See that nobody else converts to the same folder meanwhile, where that can be seen.
+
+        The lock goes with the process that has it; processes that it has forked don't have it.
+
+        Raises:
+            ConvertError: If another process does.
+        """
+        if not is_local(self.out) or fcntl is None:
+            yield
+            return
+        path = Path(local_path(self.out), FOLDER, "lock")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "w") as file:
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise ConvertError(
+                    f"another process is converting to {self.out}; wait for it, or end it"
+                ) from None
+            except OSError:  # a file system without locks
+                pass
+            yield
 
     # The records.
 

@@ -15,6 +15,7 @@ from streaming.convert.commit import Report, commit, prepare
 from streaming.convert.engines import Engine, get_engine
 from streaming.convert.errors import ConvertError, SchemaError
 from streaming.convert.job import Transform, guarded, one_or_many
+from streaming.convert.ledger import Ledger
 from streaming.convert.open import open_source
 from streaming.convert.progress import BarWatch, Watch
 from streaming.convert.schema import columns_of_samples, show_schema
@@ -131,14 +132,15 @@ def convert(
         resume=resume,
         storage_options=storage_options if out_options is None else out_options,
     )
-    if progress is True:
-        show_schema(opened, job.columns, parts, job.out, file=sys.stderr)
-    watch = _watch(progress, parts)
-    try:
-        reports = runner.run(job, parts, watch)
-    finally:
-        watch.close()
-    report = commit(job, reports)
+    with Ledger(job.out, job.storage_options).alone():
+        if progress is True:
+            show_schema(opened, job.columns, parts, job.out, file=sys.stderr)
+        watch = _watch(progress, parts)
+        try:
+            reports = runner.run(job, parts, watch)
+        finally:
+            watch.close()
+        report = commit(job, reports)
     return dataclasses.replace(report, seconds=time.monotonic() - begin)
 
 

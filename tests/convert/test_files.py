@@ -53,6 +53,7 @@ def test_files_are_found_by_name_folder_and_pattern(tmp_path: Path) -> None:
     assert found("/*/[13].csv") == ["b/1.csv"]
     assert found("/b/?.csv") == ["1.csv", "2.csv"]
     assert found("/a.csv") == ["a.csv"]
+    assert found("/b/{1..2}.{csv,csv}") == ["1.csv", "1.csv", "2.csv", "2.csv"]
     for nowhere in ("/none", "/none/*.csv", "/none.csv"):
         with pytest.raises(FileNotFoundError, match=r"there (is|are) no"):
             found(nowhere)

@@ -236,6 +236,30 @@ def test_killed_between_the_index_and_the_records(
     assert not (out / ".convert").exists()
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="no locks")
+def test_two_at_once_are_refused(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    holder = subprocess.Popen(
+        [
+            sys.executable,
+            "-c",
+            "import sys\nfrom streaming.convert.ledger import Ledger\n"
+            "with Ledger(sys.argv[1]).alone(): print('locked', flush=True); sys.stdin.read()",
+            str(out),
+        ],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    with holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"locked\n"
+        with pytest.raises(ConvertError, match="another process is converting to"):
+            convert(rows(3), out, progress=False)
+        holder.communicate()
+    assert convert(rows(3), out, progress=False).samples == 3
+    assert sorted(files_of(out)) == ["00000/index.json", "00000/shard.00000.mds", "index.json"]
+
+
 def test_a_whole_data_set_is_not_taken_for_an_unfinished_one(tmp_path: Path) -> None:
     convert(rows(3), tmp_path, progress=False)
     with pytest.raises(FileExistsError, match=r"not empty.*append"):

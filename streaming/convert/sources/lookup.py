@@ -31,6 +31,7 @@ _READ_AHEAD = 1 << 22
 _RETRY = RetryPolicy()
 _LOOKERS = 16
 _PATTERN = re.compile(r"[*?\[]")
+_BRACES = re.compile(r"\{(?:([0-9]+)\.\.([0-9]+)|([^{}]*,[^{}]*))\}")
 _COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz")
 
 
@@ -96,12 +97,16 @@ def find_files(where: str, options: Mapping[str, Any]) -> list[FileRef]:
 
     Args:
         where: A file, a folder (all files below it, but hidden ones), or a pattern: `*` and `?`
-            stand for anything within a name, `**` for folders as well.
+            stand for anything within a name, `**` for folders as well; `{a,b}` is one of these, and
+            `{00..12}` a number of that many digits.
         options: Options of the store.
 
     Raises:
         FileNotFoundError: If there is none.
     """
+    several = _braces(where)
+    if len(several) > 1:
+        return [file for one in several for file in find_files(one, options)]
     match = _PATTERN.search(where)
     if match:
         root = where[: where.rfind("/", 0, match.start()) + 1] or "."
@@ -114,6 +119,25 @@ def find_files(where: str, options: Mapping[str, Any]) -> list[FileRef]:
     if not files:
         raise FileNotFoundError(f"there are no files at {where}")
     return files
+
+
+def _braces(where: str) -> list[str]:
+    """What a name with braces stands for, in order.
+
+    Example:
+        >>> _braces("{08..10}.tar"), _braces("x.{csv,tsv}"), _braces("x{}")
+        (['08.tar', '09.tar', '10.tar'], ['x.csv', 'x.tsv'], ['x{}'])
+    """
+    match = _BRACES.search(where)
+    if match is None:
+        return [where]
+    first, last = match.group(1, 2)
+    if first is None:
+        found = match.group(3).split(",")
+    else:
+        found = [str(number).zfill(len(first)) for number in range(int(first), int(last) + 1)]
+    before, after = where[: match.start()], where[match.end() :]
+    return [before + one + rest for one in found for rest in _braces(after)]
 
 
 def _file_or_folder(where: str, options: Mapping[str, Any]) -> list[FileRef]:
