@@ -2,6 +2,7 @@
 
 import gc
 import logging
+import multiprocessing
 import os
 import shutil
 from pathlib import Path
@@ -131,6 +132,38 @@ def test_a_copy_that_was_put_there_by_hand(tmp_path: Path) -> None:
     assert dataset.stats()["shards_fetched"] == 0
     write(tmp_path / "remote", NEW)
     assert ids_in(open_dataset(tmp_path / "remote", tmp_path / "local")) == list(NEW)
+
+
+def _read_in_child(remote: Path, local: Path, barrier: Any, answers: Any) -> None:
+    barrier.wait(60)
+    try:
+        dataset = open_dataset(remote, local)
+        barrier.wait(60)
+        answers.put((ids_in(dataset), dataset.stats()["shards_fetched"]))
+    except BaseException as error:
+        barrier.abort()
+        answers.put((repr(error), 0))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_processes_that_open_at_once(tmp_path: Path) -> None:
+    remote, local, count = tmp_path / "remote", tmp_path / "local", 4
+    write(remote, OLD)
+    assert ids_in(open_dataset(remote, local)) == list(OLD)
+    write(remote, NEW)
+    context = multiprocessing.get_context("fork")
+    barrier, answers = context.Barrier(count), context.Queue()
+    started = [
+        context.Process(target=_read_in_child, args=(remote, local, barrier, answers))
+        for _ in range(count)
+    ]
+    for process in started:
+        process.start()
+    found = [answers.get(timeout=60) for _ in started]
+    for process in started:
+        process.join(60)
+    assert [ids for ids, _ in found] == [list(NEW)] * count
+    assert sum(fetched for _, fetched in found) == 6
 
 
 # In the middle of a run.
