@@ -248,9 +248,9 @@ def test_megatron(tmp_path: Path, dtype: str, code: int) -> None:
     write_megatron(tmp_path / "x", DOCUMENTS, dtype, code)
     for number, name in enumerate(("x.idx", "x.bin", "x")):
         out = tmp_path / str(number)
-        report = go(tmp_path / name, out, format="megatron", part_size=200)
+        report = go(tmp_path / name, out, format="megatron", part_size=600)
         assert report.columns == {"tokens": f"ndarray:{dtype}"}
-        assert report.parts > 4
+        assert report.parts > 1
         found = [sample["tokens"].tolist() for sample in samples_of(out)]
         assert found == [[*one, *two] for one, two in DOCUMENTS]
     assert go(tmp_path / "x.bin", tmp_path / "out").samples == len(DOCUMENTS)

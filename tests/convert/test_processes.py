@@ -100,7 +100,11 @@ def fails(kind: str) -> Any:
 @pytest.mark.parametrize(
     ("kind", "error", "text"),
     [
-        ("plain", ConvertError, "rows 0 to 3, row 0: the transform failed: ValueError: plain"),
+        (
+            "plain",
+            ConvertError,
+            r"rows [04] to [37], row 0: the transform failed: ValueError: plain",
+        ),
         ("odd", ConvertError, "the transform failed: Odd: odd"),
         ("exit", SystemExit, "3"),
     ],
