@@ -237,11 +237,28 @@ def _write_arrays(file: BinaryIO, arrays: Arrays) -> None:
 
 def _sum(data: NDArray[np.uint8], start: int) -> int:
     """A checksum of some bytes; of many, a checksum of pages all over them."""
-    if len(data) <= _SAMPLED * _PAGE:
-        return zlib.crc32(data.data, start)
-    for at in np.linspace(0, len(data) - _PAGE, _SAMPLED).astype(np.int64).tolist():
-        start = zlib.crc32(data[at : at + _PAGE].data, start)
+    for at, length in _summed(len(data)):
+        start = zlib.crc32(data[at : at + length].data, start)
     return start
+
+
+def _sum_file(file: BinaryIO, begin: int, size: int, start: int) -> int:
+    """The same of a part of a file, which is read: a mapping would take memory for what it shows.
+
+    The kernel maps as much around a place that is touched as it holds together, up to megabytes.
+    """
+    for at, length in _summed(size):
+        file.seek(begin + at)
+        start = zlib.crc32(file.read(length), start)
+    return start
+
+
+def _summed(size: int) -> list[tuple[int, int]]:
+    """Where the bytes are that a checksum of so many is taken of, and how many each time."""
+    if size <= _SAMPLED * _PAGE:
+        return [(0, size)]
+    places = np.linspace(0, size - _PAGE, _SAMPLED).astype(np.int64).tolist()
+    return [(at, _PAGE) for at in places]
 
 
 def _open(path: str) -> Arrays | None:
@@ -283,7 +300,7 @@ def _read_arrays(file: BinaryIO, size: int) -> Arrays:
     for array_name, (dtype, shape, at) in content["arrays"].items():
         kind = np.dtype(dtype)
         span = data[at : at + kind.itemsize * int(np.prod(shape))]
-        total = _sum(span, total)
+        total = _sum_file(file, start + at, len(span), total)
         arrays[array_name] = span.view(kind).reshape(shape)
         arrays[array_name].flags.writeable = False
     if total != content["sum"]:
