@@ -10,8 +10,8 @@ from typing import Any
 
 from streaming.cli.place import Access, root_of
 from streaming.convert.commit import Report
-from streaming.convert.job import Transform
 from streaming.convert.run import convert as run
+from streaming.convert.transforms import Transform
 from streaming.storage import is_local
 
 __all__ = ["convert", "load_transform", "parse_columns"]

@@ -6,17 +6,16 @@ is killed at any moment leaves what the next one goes on from.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from types import CodeType
 from typing import Any
 
 from streaming.convert.errors import ConvertError
-from streaming.convert.job import Job, PartReport, Skipped, Transform, check_failures
+from streaming.convert.job import Job, PartReport, Skipped, check_failures
 from streaming.convert.ledger import FOLDER, INDEX, Ledger, sha256
 from streaming.convert.source import Source
+from streaming.convert.transforms import Transform, identity
 from streaming.format.errors import FormatError
 from streaming.format.index import Index
 from streaming.format.merge import moved_shard
@@ -119,7 +118,7 @@ def prepare(
         "source": source.describe(),
         "columns": dict(sorted(columns.items())),
         "dropped": sorted(dropped),
-        "transform": None if transform is None else _identity(transform),
+        "transform": None if transform is None else identity(transform),
         "compression": check_compression(compression),
         "hashes": check_hashes(list(hashes or ())),
         "size_limit": check_size_limit(size_limit),
@@ -338,29 +337,3 @@ def _columns(columns: Mapping[str, str]) -> str:
 def _folder_number(shard: Mapping[str, Any]) -> int:
     name = (shard.get("raw_data") or shard["zip_data"])["basename"].partition("/")
     return int(name[0]) if name[1] and name[0].isdigit() else -1
-
-
-def _identity(transform: Any) -> str:
-    """What tells a transform from others: its name and its code, as far as that can be seen."""
-    digest = hashlib.sha256()
-    target = getattr(transform, "func", transform)  # functools.partial
-    arguments = (getattr(transform, "args", ()), getattr(transform, "keywords", {}))
-    if target is not transform:
-        digest.update(repr(arguments).encode())
-    code = getattr(target, "__code__", None)
-    if code is None:
-        code = getattr(type(target).__call__, "__code__", None)
-    if code is not None:
-        _digest_code(code, digest)
-    named = target if hasattr(target, "__qualname__") else type(target)
-    return f"{named.__module__}.{named.__qualname__}:{digest.hexdigest()[:16]}"
-
-
-def _digest_code(code: CodeType, digest: Any) -> None:
-    digest.update(code.co_code)
-    digest.update(repr(code.co_names).encode())
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            _digest_code(constant, digest)
-        elif not isinstance(constant, frozenset):  # its order differs between processes
-            digest.update(repr(constant).encode())

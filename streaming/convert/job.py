@@ -6,7 +6,6 @@ says so; only `streaming.convert.commit.commit` makes the parts one data set.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from types import TracebackType
@@ -15,6 +14,7 @@ from typing import Any, TypeVar
 from streaming.convert.errors import ConvertError
 from streaming.convert.ledger import Ledger
 from streaming.convert.source import Batch, Part, Sample, Source, Unreadable
+from streaming.convert.transforms import Transform, fresh, one_or_many
 from streaming.format.errors import FormatError
 from streaming.format.writer_columns import column_values
 from streaming.format.writer_mds import MDSWriter
@@ -32,7 +32,6 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-Transform = Callable[[Sample], "Sample | Iterable[Sample] | None"]
 Tick = Callable[[int, int], None]
 """Told how many more rows are done, and how many samples more have failed."""
 
@@ -260,7 +259,7 @@ class _PartWriter:
         self.job, self.number, self.label = job, number, label
         self.writer, self.tick = writer, tick
         # What it remembers (the rest of a document, say) must not go from one part to another.
-        self.transform = copy.deepcopy(job.transform)
+        self.transform = fresh(job.transform)
         self.row = 0
         self.samples = 0
         self.skipped: list[Skipped] = []
@@ -347,18 +346,6 @@ class _PartWriter:
 def _null_hint(sample: Sample) -> str:
     empty = [name for name, value in sample.items() if value is None]
     return f'; the encoding "json" holds null: columns={{{empty[0]!r}: "json"}}' if empty else ""
-
-
-def one_or_many(made: Sample | Iterable[Sample] | None) -> Iterable[Sample]:
-    """What a transform returned, as samples.
-
-    Example:
-        >>> [list(one_or_many(made)) for made in (None, {"x": 1}, [{"x": 1}, {"x": 2}])]
-        [[], [{'x': 1}], [{'x': 1}, {'x': 2}]]
-    """
-    if made is None:
-        return ()
-    return (made,) if isinstance(made, dict) else made
 
 
 def check_failures(failures: int, most: int | None, last: Skipped | None) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import itertools
 import os
@@ -14,12 +13,13 @@ from typing import Any
 from streaming.convert.commit import Report, commit, prepare
 from streaming.convert.engines import Engine, get_engine
 from streaming.convert.errors import ConvertError, SchemaError
-from streaming.convert.job import Transform, guarded, one_or_many
+from streaming.convert.job import guarded
 from streaming.convert.ledger import Ledger
 from streaming.convert.open import open_source
 from streaming.convert.progress import BarWatch, Watch
 from streaming.convert.schema import columns_of_samples, show_schema
 from streaming.convert.source import Part, Sample, Source, Unreadable
+from streaming.convert.transforms import Transform, fresh, one_or_many
 
 __all__ = ["convert"]
 
@@ -205,14 +205,15 @@ def _columns_of(source: Source) -> dict[str, str]:
 
 def _peek(source: Source, transform: Transform) -> list[Sample]:
     """The first samples that a transform makes."""
-    transform = copy.deepcopy(transform)
+    copied = fresh(transform)
+    assert copied is not None
     found: list[Sample] = []
     failure: Exception | None = None
     rows = itertools.chain.from_iterable(map(source.read, source.parts()))
     for row in itertools.islice(guarded(rows, source.describe()), _PEEK_ROWS):
         if not isinstance(row, Unreadable):
             try:
-                made = one_or_many(transform(row))
+                made = one_or_many(copied(row))
                 found.extend(itertools.islice(made, _PEEK - len(found)))
             except Exception as exc:  # told when its part is converted, or skipped there
                 failure = exc
