@@ -282,3 +282,40 @@ class _Watch(Watch):
     def done(self, report):
         super().done(report)
         self._seen.append(report.rows)
+
+
+def test_files_go_on_after_an_error(spark, tmp_path):  # noqa: F811
+    path, flag = tmp_path / "rows.jsonl", tmp_path / "broken"
+    path.write_text("".join(json.dumps({"x": at, "s": "x" * 50}) + "\n" for at in range(400)))
+    flag.touch()
+
+    def breaks(row, flag=str(flag)):
+        if row["x"] == 399 and Path(flag).exists():
+            raise ValueError("broken")
+        return row
+
+    how = {"transform": breaks, "engine": "spark", "part_size": 4000, "progress": False}
+    with pytest.raises(ConvertError, match="broken"):
+        convert(str(path), tmp_path / "out", **how)
+    flag.unlink()
+    report = convert(str(path), tmp_path / "out", **how)
+    assert report.samples == 400
+    assert 0 < report.resumed_parts < report.parts
+    convert(str(path), tmp_path / "whole", **{**how, "engine": "processes"})
+    assert files_of(tmp_path / "out") == files_of(tmp_path / "whole")
+
+
+def test_into_a_bucket(numbers, bucket):
+    from tests.servers.moto import CREDENTIALS
+
+    options = {"endpoint_url": bucket.proxy.url, **CREDENTIALS}
+    kwargs = {"out": f"{bucket.url}/a", "storage_options": options}
+    local, remote = dataframe_to_mds(numbers, mds_kwargs=kwargs)
+    assert remote == f"{bucket.url}/a"
+    data = StreamingDataset(remote=remote, local=local, batch_size=1)
+    assert [data[at]["x"] for at in range(100)] == list(range(100))
+    with pytest.raises(FileExistsError, match="is not empty"):
+        dataframe_to_mds(numbers, mds_kwargs=kwargs)
+    report = convert(numbers, f"{bucket.url}/b", progress=False, storage_options=options)
+    assert report.samples == 100
+    assert bucket.read("b/index.json")
