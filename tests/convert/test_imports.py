@@ -77,3 +77,27 @@ convert([{{"x": x}} for x in range(100)], {str(tmp_path / "out")!r}, part_size=8
     assert "100 rows" in text
     assert "ipywidgets" not in text
     assert text.endswith("\n100")
+
+
+WINDOWS = """
+import pkgutil, sys
+import torch, os
+sys.platform = "win32"
+for name in ("fcntl", "resource"):
+    sys.modules[name] = None
+import streaming.convert
+from streaming.convert import convert
+from streaming.convert.engines.processes import ProcessesEngine
+for module in pkgutil.walk_packages(streaming.convert.__path__, "streaming.convert."):
+    if module.name.rpartition(".")[2] not in ("spark", "ray"):
+        __import__(module.name)
+print(convert([{"x": 1}], sys.argv[1], progress=False).samples)
+"""
+
+
+@pytest.mark.long
+def test_it_works_where_there_are_no_locks(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WINDOWS, str(tmp_path / "out")], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
