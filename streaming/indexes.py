@@ -1,12 +1,16 @@
 """Reading a stream's index, and keeping what was read: large ones are parsed once on a node."""
 
 import hashlib
+import json
+import math
 import os
 import time
-from functools import partial
-from typing import BinaryIO
+from collections.abc import Iterable
+from functools import lru_cache, partial
+from typing import Any, BinaryIO
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streaming.format.errors import FormatError
 from streaming.format.index import Index
@@ -18,6 +22,9 @@ LARGE = 1 << 20
 milliseconds to parse."""
 
 _KIND, _ALIAS = "index-2", "index-file"
+_TOGETHER = "indexes"
+_MANY = 3000
+"""Shards from which on small indexes are kept together for other processes: 250 kB."""
 _SETTLED_S = 2.0
 """A file that was changed so long ago would show it if it were changed again."""
 _TICK_S = 0.1
@@ -107,6 +114,58 @@ def _reopen(source: str, digest: str) -> Index:
     keep = user_keep()
     arrays = None if keep is None else keep.find(_KIND, digest)
     return read_index(source) if arrays is None else _index(arrays, source, digest)
+
+
+def send_by_name(opened: Iterable[tuple[Index, str]]) -> None:
+    """Have indexes sent to other processes as a name, if they are many shards together.
+
+    Those that are large by themselves are. The others are kept together in one file for it.
+
+    Args:
+        opened: Indexes, and the files that they can be read from if what was kept is gone.
+    """
+    small = [(index, path) for index, path in opened if index.reopen is None]
+    keep = user_keep() if sum(len(index) for index, _ in small) >= _MANY else None
+    if keep is None:
+        return
+    described, pieces, at = [], [], 0
+    for index, _ in small:
+        columns = {}
+        for name, array in index.to_arrays().items():
+            piece = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            columns[name] = (array.dtype.str, array.shape, at)
+            pieces += [piece, np.zeros(-len(piece) % 8, np.uint8)]
+            at += len(piece) + len(pieces[-1])
+        described.append(columns)
+    text = json.dumps(described).encode()
+    data = np.concatenate(pieces)
+    digest = _digest(text + data.tobytes())
+    made = {"text": np.frombuffer(text, np.uint8), "data": data}
+    keep.get(_TOGETHER, digest, lambda: made)
+    for number, (index, path) in enumerate(small):
+        index.reopen = _reopen_one, (path, digest, number)
+
+
+def _reopen_one(path: str, digest: str, number: int) -> Index:
+    """One of several indexes that were kept together, or what is in its file now."""
+    kept = _open_together(digest)
+    if kept is None:
+        return read_index(path)
+    arrays = {}
+    for name, (dtype, shape, at) in kept[0][number].items():
+        kind = np.dtype(dtype)
+        span = kept[1][at : at + kind.itemsize * math.prod(shape)]
+        arrays[name] = span.view(kind).reshape(shape)
+    index = Index.from_arrays(arrays, path)
+    index.reopen = _reopen_one, (path, digest, number)
+    return index
+
+
+@lru_cache(1)
+def _open_together(digest: str) -> tuple[list[dict[str, Any]], NDArray[np.uint8]] | None:
+    keep = user_keep()
+    arrays = None if keep is None else keep.find(_TOGETHER, digest)
+    return None if arrays is None else (json.loads(arrays["text"].tobytes()), arrays["data"])
 
 
 def _digest_file(file: BinaryIO) -> str:

@@ -15,6 +15,7 @@ from streaming.format.array import Array
 from streaming.format.errors import CorruptShardError
 from streaming.format.reader import Reader
 from streaming.format.shards import ShardList
+from streaming.indexes import send_by_name
 from streaming.opening import open_streams
 from streaming.order.spanner import Spanner
 from streaming.stats import Counters
@@ -77,6 +78,7 @@ class StreamedSamples(Array):
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but what the indexes tell, by the shard, to another process as well."""
+        send_by_name((each.index, each.index_path) for each in self._directories)
         return {name: value for name, value in vars(self).items() if name not in _OF_INDEXES}
 
     @property

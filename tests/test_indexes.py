@@ -106,6 +106,32 @@ def test_a_dataset_is_sent_without_anything_for_each_shard(path: Path, tmp_path:
     assert (len(found.shards), len(found)) == (3000, len(dataset))
 
 
+def test_many_small_indexes_are_sent_by_name(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(indexes, "LARGE", 1 << 20)
+    monkeypatch.setattr(indexes, "_MANY", 100)
+    streams = []
+    for number in range(5):
+        remote = tmp_path / f"remote-{number}"
+        remote.mkdir()
+        shards = [shard_of(at, hashed=number % 2 == 0) for at in range(30 + number)]
+        (remote / "index.json").write_bytes(text_of(shards))
+        streams.append(Stream(remote=str(remote), local=str(tmp_path / f"local-{number}")))
+    dataset = StreamingDataset(streams=streams, batch_size=4)
+    one = pickle.dumps(dataset._directories[0].index)
+    pickled = pickle.dumps(dataset)
+    assert len(pickle.dumps(dataset._directories[0].index)) < 500 < len(one)
+    expected = [directory.index for directory in dataset._directories]
+    for _ in range(2):
+        indexes._open_together.cache_clear()
+        found = pickle.loads(pickled)
+        for directory, index in zip(found._directories, expected, strict=True):
+            check_same(directory.index, index)
+        # What was kept may be gone; then the files are read.
+        for kept in (tmp_path / "keep").glob("*.keep"):
+            kept.unlink()
+    assert pickle.loads(pickled).samples_per_shard.tolist() == dataset.samples_per_shard.tolist()
+
+
 def test_it_is_parsed_again_if_what_was_kept_is_gone(path: Path) -> None:
     index = read_index(str(path))
     pickled = pickle.dumps(index)

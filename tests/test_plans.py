@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streaming import plans
+from streaming import MDSWriter, StreamingDataset, planning, plans
 from streaming.keep import Keep
 from streaming.order import EpochDraws, OrderParams, StreamShape, plan_epoch
 from streaming.order.share import Share
@@ -131,3 +131,18 @@ def test_the_next_epoch_is_drawn_while_this_one_is_used(monkeypatch: Any) -> Non
     expected = EpochDraws(params_of(), 1).ids(None)
     numbers = np.arange(300)
     assert np.array_equal(later.ids(None)(numbers), expected(numbers))
+
+
+def test_an_iteration_has_the_next_epoch_drawn(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(plans, "_AHEAD_AFTER", 2)
+    monkeypatch.setattr(planning.sample_blocks, "__defaults__", (0, 50))
+    with MDSWriter(out=str(tmp_path / "data"), columns={"x": "int"}, size_limit=200) as writer:
+        for x in range(200):
+            writer.write({"x": x})
+    dataset = StreamingDataset(local=str(tmp_path / "data"), batch_size=4, shuffle=True)
+    for epoch in range(2):
+        assert sorted(sample["x"] for sample in dataset) == list(range(200))
+        for thread in threading.enumerate():
+            if thread.name == "streaming-next-plan":
+                thread.join()
+        assert len(list((tmp_path / "keep").glob("plan-*.keep"))) == epoch + 2
