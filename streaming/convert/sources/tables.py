@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+import xxhash
 
 from streaming.convert.errors import ConvertError
 from streaming.convert.schema import columns_of_arrow
@@ -122,7 +123,7 @@ class TableSource(RecastSource):
     def _fingerprint(self) -> str:
         import pyarrow as pa
 
-        digest = hashlib.sha256(super().fingerprint().encode())
+        digest = xxhash.xxh3_128(super().fingerprint().encode())
 
         sink = pa.PythonFile(_Sink(digest), mode="w")
         with pa.ipc.new_stream(sink, self.table.schema) as writer:
