@@ -345,6 +345,18 @@ def test_hugging_face_streams(photos: Any, tmp_path: Path) -> None:
     assert [sample["n"] for sample in samples_of(tmp_path / "b")] == list(range(12))
 
 
+def test_images_in_parquet_files_and_tables(photos: Any, tmp_path: Path) -> None:
+    kinds = PHOTO_COLUMNS | {"grid": "json"}  # Parquet keeps that it is a list of lists
+    photos.to_parquet(str(tmp_path / "x.parquet"))
+    go(photos.data.table, tmp_path / "a", columns={"grid": None})
+    report = go(tmp_path / "x.parquet", tmp_path / "b")
+    assert {**kinds, "grid": report.columns["grid"]} == report.columns
+    for out in ("a", "b"):
+        found = samples_of(tmp_path / out)
+        assert [sample["png"].getpixel((0, 0))[0] for sample in found] == list(range(12))
+        assert all(sample["image"].format == "JPEG" for sample in found)
+
+
 def test_hugging_face_what_is_refused(datasets: Any, photos: Any, tmp_path: Path) -> None:
     with pytest.raises(ConvertError, match=r"dict of splits \(train, test\)"):
         open_source(datasets.DatasetDict({"train": photos, "test": photos}))

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from streaming.convert.errors import SchemaError
 from streaming.convert.schema import columns_of_arrow
 from streaming.convert.source import Part, Sample
+from streaming.convert.sources.embedded import embedded_files
 from streaming.convert.sources.files import Files, Piece
 from streaming.convert.sources.lookup import FileRef
 from streaming.convert.sources.packages import needed
-from streaming.convert.sources.values import rows_of
+from streaming.convert.sources.values import batch_values, rows_of, sliced
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,9 +49,18 @@ class ArrowFiles(Files):
         """The rows of a part."""
         return rows_of(self.batches(part))
 
-    @abstractmethod
     def batches(self, part: Part) -> Iterator[Mapping[str, Any]]:
         """The rows of a part, in batches of some megabytes."""
+        import pyarrow as pa
+
+        columns = self._columns
+        for batch in self._raw(part, list(columns)):
+            for small in sliced(pa.Table.from_batches([batch])):
+                yield batch_values(small, columns)
+
+    @abstractmethod
+    def _raw(self, part: Part, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The rows of a part as they are in the files, and perhaps more columns than named."""
 
     @abstractmethod
     def _footer(self, number: int, ref: FileRef) -> tuple[pa.Schema, list[Piece]]:
@@ -63,8 +73,12 @@ class ArrowFiles(Files):
     @cached_property
     def _columns(self) -> dict[str, str]:
         schema = self._looked[0]
-        where = self.describe()
-        return columns_of_arrow(schema, where, self.given, self.dropped, self._nulls())
+        files = embedded_files(schema, {*self.given, *self.dropped}, self._first)
+        given = {**files, **self.given}
+        return columns_of_arrow(schema, self.describe(), given, self.dropped, self._nulls())
+
+    def _first(self, names: list[str]) -> pa.RecordBatch | None:
+        return next((batch for part in self.parts() for batch in self._raw(part, names)), None)
 
     @cached_property
     def _looked(self) -> tuple[pa.Schema, list[Piece]]:

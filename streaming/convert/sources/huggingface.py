@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from streaming.convert.errors import ConvertError, SchemaError
 from streaming.convert.schema import columns_of_arrow, columns_of_samples
 from streaming.convert.source import Batch, Part, Sample, Source
-from streaming.convert.sources.images import image_encoding
+from streaming.convert.sources.embedded import embedded_files
 from streaming.convert.sources.recast import RecastSource
 from streaming.convert.sources.tables import row_parts
 from streaming.convert.sources.torch_data import row_value
@@ -23,7 +23,6 @@ __all__ = ["DatasetSource", "IterableDatasetSource", "open_dataset"]
 
 _READ_ROWS = 1000
 _INFER_ROWS = 100
-_FILES = ("Image", "Audio", "Video", "Pdf")
 
 
 def open_dataset(dataset: Any, part_bytes: int | None) -> Source:
@@ -60,11 +59,12 @@ class _Rows(RecastSource):
 
     @cached_property
     def _columns(self) -> dict[str, str]:
-        features = self.dataset.features or {}
-        files = {name for name in features if type(features[name]).__name__ in _FILES}
-        given = {**self._first_files(files - self.dropped), **self.given}
-        nulls = self._nulls()
-        return columns_of_arrow(self._schema, self.describe(), given, self.dropped, nulls)
+        files = embedded_files(self._schema, {*self.given, *self.dropped}, self._first)
+        given = {**files, **self.given}
+        return columns_of_arrow(self._schema, self.describe(), given, self.dropped, self._nulls())
+
+    def _first(self, names: list[str]) -> pa.Table | None:
+        return next((table for part in self.parts() for table in self._tables(part)), None)
 
     @cached_property
     def _schema(self) -> pa.Schema:
@@ -78,20 +78,6 @@ class _Rows(RecastSource):
 
     def _nulls(self) -> dict[str, int]:
         return {}
-
-    def _first_files(self, names: set[str]) -> dict[str, str]:
-        """The encodings of columns of files."""
-        if not names:
-            return {}
-        table = next(self._tables(self.parts()[0]), None) if self.parts() else None
-        if table is None or not table.num_rows:
-            return dict.fromkeys(names, "bytes")
-        first = table.slice(0, 100)
-        found = {}
-        for name, column in batch_values(first, dict.fromkeys(names, "bytes")).items():
-            kinds = sorted({_ending(data or b"") for data in column})
-            found[name] = image_encoding(kinds)
-        return found
 
     def read(self, part: Part) -> Iterator[Sample]:
         """The rows of a part."""
@@ -109,12 +95,6 @@ class _Rows(RecastSource):
 
     def _tables(self, part: Part) -> Iterator[pa.Table]:
         raise NotImplementedError
-
-
-def _ending(data: bytes) -> str:
-    if data.startswith(b"\xff\xd8\xff"):
-        return ".jpg"
-    return ".png" if data.startswith(b"\x89PNG\r\n\x1a\n") else ""
 
 
 class DatasetSource(_Rows):

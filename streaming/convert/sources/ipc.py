@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from streaming.convert.source import Part
 from streaming.convert.sources.arrow_files import ArrowFiles
 from streaming.convert.sources.files import Piece
 from streaming.convert.sources.lookup import FileRef
-from streaming.convert.sources.values import batch_values, sliced
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -27,16 +26,10 @@ class ArrowSource(ArrowFiles):
     unit = "record batches"
     module = "pyarrow.ipc"
 
-    def batches(self, part: Part) -> Iterator[Mapping[str, Any]]:
-        """The rows of a part, in batches of some megabytes."""
-        import pyarrow as pa
-
-        columns = self._columns
+    def _raw(self, part: Part, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         for number, first, stop in part.spec:
             with self._batches(self.files[number], first, stop) as found:
-                for batch in found:
-                    for small in sliced(pa.Table.from_batches([batch])):
-                        yield batch_values(small, columns)
+                yield from found
 
     def _footer(self, number: int, ref: FileRef) -> tuple[pa.Schema, list[Piece]]:
         import pyarrow as pa

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from streaming.convert.source import Part
 from streaming.convert.sources.arrow_files import ArrowFiles
 from streaming.convert.sources.files import Piece
 from streaming.convert.sources.lookup import FileRef
-from streaming.convert.sources.values import BATCH_BYTES, batch_values, sliced
+from streaming.convert.sources.values import BATCH_BYTES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,22 +29,16 @@ class ParquetSource(ArrowFiles):
     unit = "row groups"
     module = "pyarrow.parquet"
 
-    def batches(self, part: Part) -> Iterator[Mapping[str, Any]]:
-        """The rows of a part, in batches of some megabytes."""
-        import pyarrow as pa
-
-        columns = self._columns
+    def _raw(self, part: Part, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         for number, first, stop in part.spec:
             with self.open(self.files[number]) as stream, _opened(stream) as file:
                 for group in range(first, stop):
-                    for batch in file.iter_batches(
+                    yield from file.iter_batches(
                         _rows_at_once(file.metadata.row_group(group)),
                         row_groups=[group],
-                        columns=list(columns),
+                        columns=list(names),
                         use_threads=False,
-                    ):
-                        for small in sliced(pa.Table.from_batches([batch]), _MOST_ROWS):
-                            yield batch_values(small, columns)
+                    )
 
     def _footer(self, number: int, ref: FileRef) -> tuple[pa.Schema, list[Piece]]:
         with self.open(ref) as stream, _opened(stream) as file:

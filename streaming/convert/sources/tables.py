@@ -12,6 +12,7 @@ import xxhash
 from streaming.convert.errors import ConvertError
 from streaming.convert.schema import columns_of_arrow
 from streaming.convert.source import Part, Sample, Source, part_bytes_for
+from streaming.convert.sources.embedded import embedded_files
 from streaming.convert.sources.packages import needed
 from streaming.convert.sources.recast import RecastSource
 from streaming.convert.sources.values import batch_values, rows_of, sliced
@@ -99,7 +100,10 @@ class TableSource(RecastSource):
     def _columns(self) -> dict[str, str]:
         names = self.table.schema.names
         nulls = {name: self.table.column(at).null_count for at, name in enumerate(names)}
-        return columns_of_arrow(self.table.schema, self.kind, self.given, self.dropped, nulls)
+        known = {*self.given, *self.dropped}
+        files = embedded_files(self.table.schema, known, lambda _: self.table)
+        given = {**files, **self.given}
+        return columns_of_arrow(self.table.schema, self.kind, given, self.dropped, nulls)
 
     def parts(self) -> Sequence[Part]:
         """Ranges of rows."""
