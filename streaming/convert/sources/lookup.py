@@ -242,9 +242,14 @@ def _fetched(store: Store, key: str) -> BinaryIO:
 
 def read_file(file: FileRef, options: Mapping[str, Any]) -> bytes:
     """Read a whole file of any store."""
-    if file.root[:1] == "/":  # what most are; thousands of small ones a second
-        with open(f"{file.root}/{file.key}", "rb", buffering=0) as raw:
-            return raw.readall()
+    if file.root[:1] == "/":  # what most are; thousands of small ones a second, in four calls each
+        descriptor = os.open(f"{file.root}/{file.key}", os.O_RDONLY | getattr(os, "O_BINARY", 0))
+        try:
+            data = os.read(descriptor, file.size + 1)
+        finally:
+            os.close(descriptor)
+        if len(data) == file.size:
+            return data
     with open_file(file, options) as stream:
         return stream.read()
 
