@@ -178,7 +178,7 @@ class S3Store(Store):
         wanted: dict[str, str] = {**self._payer, **range_header(start, stop)}
         if etag is not None:
             wanted["IfMatch"] = etag
-        with self._way_found(name, self.prefix + key):
+        with self._way_found(name, self.prefix + key, "GetObject"):
             answer = self._client.api.get_object(**self._names(key), **wanted)
         stream = answer["Body"]
         return Body(
@@ -191,18 +191,19 @@ class S3Store(Store):
         )
 
     @contextlib.contextmanager
-    def _way_found(self, name: tuple[_Options, str], key: str) -> Iterator[None]:
+    def _way_found(self, name: tuple[_Options, str], key: str, operation: str) -> Iterator[None]:
         """Keep the way that botocore's request goes, if it succeeds."""
         if name in _ways:
             yield
             return
         sent: list[Any] = []
         client = self._client
-        client.api.meta.events.register("before-send.s3.GetObject", watch := _Watch(sent))
+        event = f"before-send.s3.{operation}"
+        client.api.meta.events.register(event, watch := _Watch(sent))
         try:
             yield
         finally:
-            client.api.meta.events.unregister("before-send.s3.GetObject", watch)
+            client.api.meta.events.unregister(event, watch)
         # Of another thread's request meanwhile the key is another, and so it shows no way.
         if sent:
             rest = Rest(self.timeout_s, self._options.max_connections, client.ca_bundle)
@@ -211,8 +212,16 @@ class S3Store(Store):
                 _ways[name] = way
 
     def _stat(self, key: str) -> ObjectInfo:
+        name = self._options, self.bucket
+        way = _ways.get(name)
+        if way is not None:
+            headers = {"x-amz-request-payer": "requester"} if self._payer else {}
+            found = way.stat(self.prefix + key, headers)
+            if found is not None:
+                return ObjectInfo(key, *found)
         try:
-            answer = self._client.api.head_object(**self._names(key), **self._payer)
+            with self._way_found(name, self.prefix + key, "HeadObject"):
+                answer = self._client.api.head_object(**self._names(key), **self._payer)
         except Exception as exc:
             # The answer to HEAD has no body, and so does not say what it is that is missing.
             if error_code(exc) == "404":

@@ -9,13 +9,16 @@ signed by botocore's own signer. What looks as if the way had changed goes throu
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 from streaming.storage.base import Body
 from streaming.storage.rest import Rest, StatusError, body_of
+
+if TYPE_CHECKING:
+    from urllib3 import BaseHTTPResponse
 
 __all__ = ["S3Answer", "Way", "record_way"]
 
@@ -85,23 +88,53 @@ class Way:
         Raises:
             S3Answer: If the store refuses.
         """
+        answer = self._ask("GET", key, headers, _ELSEWHERE)
+        if answer is None:
+            return None
+        url = self.base + _quoted(key)
+        return body_of(answer, start, stop, etag=answer.headers.get("ETag"), url=url)
+
+    def stat(self, key: str, headers: Mapping[str, str]) -> tuple[int, str | None] | None:
+        """Ask for an object's size and ETag.
+
+        Args:
+            key: Its key in the bucket.
+            headers: Header fields.
+
+        Returns:
+            Both; None if requests seem to have to go another way, or if there is no such object:
+            an answer without a body does not say what it is that is missing.
+
+        Raises:
+            S3Answer: If the store refuses.
+        """
+        answer = self._ask("HEAD", key, headers, (404, *_ELSEWHERE))
+        if answer is None:
+            return None
+        answer.drain_conn()
+        length = answer.headers.get("Content-Length")
+        return None if length is None else (int(length), answer.headers.get("ETag"))
+
+    def _ask(
+        self, method: str, key: str, headers: Mapping[str, str], elsewhere: Container[int]
+    ) -> BaseHTTPResponse | None:
+        """Send a request; None if the answer's status is one of these."""
         url = self.base + _quoted(key)
         sent = {**_SENT, **headers}
         if self.credentials is not None:
-            sent = self._signed(url, sent)
+            sent = self._signed(method, url, sent)
         try:
-            answer = self.rest.send("GET", url, sent, fine=(200, 206))
+            return self.rest.send(method, url, sent, fine=(200, 206))
         except StatusError as error:
-            if error.status in _ELSEWHERE:
+            if error.status in elsewhere:
                 return None
             raise S3Answer(error) from error
-        return body_of(answer, start, stop, etag=answer.headers.get("ETag"), url=url)
 
-    def _signed(self, url: str, headers: Mapping[str, str]) -> dict[str, str]:
+    def _signed(self, method: str, url: str, headers: Mapping[str, str]) -> dict[str, str]:
         from botocore.auth import S3SigV4Auth
         from botocore.awsrequest import AWSRequest
 
-        request = AWSRequest("GET", url, headers=dict(headers))
+        request = AWSRequest(method, url, headers=dict(headers))
         S3SigV4Auth(self.credentials, "s3", self.region).add_auth(request)
         return dict(request.headers.items())
 

@@ -440,6 +440,16 @@ def test_connections_are_kept(bucket, store):
     assert bucket.proxy.connections == 2
 
 
+def test_a_version_is_asked_for_without_botocores_client(bucket, store, monkeypatch):
+    bucket.put("train/x", b"data")
+    expected = store.stat("x")
+    monkeypatch.setattr(S3Store, "_client", property(lambda self: pytest.fail("it was asked for")))
+    assert store.stat("x") == expected
+    monkeypatch.undo()
+    with pytest.raises(NotFound, match="no"):
+        store.stat("no")
+
+
 def test_nothing_is_imported_before_it_is_needed():
     code = (
         "import sys, streaming.storage as s; s.store_for('s3://b/x'); s.store_for('http://h/x')\n"
