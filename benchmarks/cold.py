@@ -190,6 +190,8 @@ def measure(args: argparse.Namespace, data: Path) -> dict[str, dict[str, list[An
                 found = run(case, nginx, data, samples, args)
                 results.setdefault(str(case), {}).setdefault(case.name, []).append(found)
                 print(f"round {number + 1}: {case}, {case.name}: {found}", file=sys.stderr)
+                if args.json:  # so that what is interrupted has not been for nothing
+                    args.json.write_text(json.dumps(results, indent=1) + "\n")
     return results
 
 
@@ -236,8 +238,6 @@ def main() -> None:
         data = args.data or Path(temporary)
         results = measure(args, data / f"{args.shards}-shards")
     show(results)
-    if args.json:
-        args.json.write_text(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":
