@@ -1,11 +1,14 @@
 """Batches made column by column, equal to default-collated ones, without making the samples.
 
 Samples are gathered a stretch of several batches at a time, shard by shard, so that the cost of a
-shard is shared by the samples that a stretch takes from it; then each batch is cut out of it.
+shard is shared by the samples that a stretch takes from it; then each batch is cut out of it, into
+memory of its own. Where batches share their memory, large samples are copied straight into it.
 """
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from operator import itemgetter
 from typing import Any, Protocol
 
 import numpy as np
@@ -14,16 +17,26 @@ from numpy.typing import NDArray
 from torch.utils.data import default_collate
 
 from streaming.format.reader import Reader
+from streaming.turns import sizes
 
-STRETCH_BYTES = 8 << 20
+STRETCH_BYTES = 4 << 20
 """How much data is gathered at once, when nothing has to be waited for."""
 MAX_BATCHES = 64
 """How many batches are gathered at once."""
+
+LARGE_BYTES = 1 << 10
+"""Samples with so much in columns of fixed size are copied straight to their batches, where those
+are laid out together. One shard's samples for one batch alone are too few to be worth a call."""
+ALIGNMENT = 64
+"""Where arrays that are laid out together begin: at multiples of so many bytes."""
 
 SLOW_S = 0.05
 """A batch that takes longer has waited for something, or its consumer is the slower one."""
 
 Column = NDArray[Any] | list[Any]
+Columns = dict[str, Column]
+Layouts = Mapping[str, tuple[np.dtype[Any], tuple[int, ...]] | None]
+Collate = Callable[[Mapping[str, Column]], Any]
 
 
 class Samples(Protocol):
@@ -32,8 +45,17 @@ class Samples(Protocol):
     def __getitem__(self, at: int) -> Any:
         """A sample by its number."""
 
-    def open_shards(self, ids: NDArray[np.int64]) -> Iterator[tuple[NDArray[Any], Reader, Any]]:
-        """Of each shard: where in ``ids`` its samples are, its reader, their places in it."""
+    def locate(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The shard of each sample, and its place in it."""
+
+    def expect(self, shards: NDArray[np.int64], places: NDArray[np.int64]) -> None:
+        """Hear which samples are going to be read."""
+
+    def shard_reader(self, shard: int) -> Reader:
+        """A shard, open for reading."""
+
+    def peek(self, at: int) -> Any:
+        """A sample by its number, which does not count as read."""
 
 
 class BatchMaker:
@@ -42,12 +64,21 @@ class BatchMaker:
     Args:
         samples: The dataset.
         sample_bytes: Bytes that a sample takes on average.
+        memory: Gives the memory for the arrays of some batches, given its size in bytes. None for
+            batches that own theirs, each its own. Where it is given, equally many batches are made
+            at once by everyone, see :func:`streaming.turns.sizes`.
     """
 
-    def __init__(self, samples: Samples, sample_bytes: float) -> None:
+    def __init__(
+        self,
+        samples: Samples,
+        sample_bytes: float,
+        memory: Callable[[int], NDArray[np.uint8]] | None = None,
+    ) -> None:
         self._samples = samples
-        self._stretch = max(1, int(STRETCH_BYTES / max(1.0, sample_bytes)))
-        self._collates: dict[tuple[Any, ...], Callable[[Mapping[str, Column]], Any] | None] = {}
+        self._sample_bytes = sample_bytes
+        self._memory = memory
+        self._collates: dict[tuple[Any, ...], Collate | None] = {}
 
     def batches(self, batches: Sequence[NDArray[np.int64]]) -> Iterator[Any]:
         """Collate each of some batches of sample ids.
@@ -55,12 +86,11 @@ class BatchMaker:
         Errors come with the batch that they belong to, and are those that collating its samples
         raises.
         """
-        stretch = self._gather(np.concatenate(batches)) if len(batches) else None
-        start = 0
-        for ids in batches:
-            stop = start + len(ids)
-            yield self._by_sample(ids) if stretch is None else self._cut(stretch, start, stop, ids)
-            start = stop
+        made = self._make(batches) if len(batches) else None
+        for at, ids in enumerate(batches):
+            columns = None if made is None else made.columns(at)
+            collate = None if columns is None else self._collate(columns, ids)
+            yield self._by_sample(ids) if collate is None or columns is None else collate(columns)
 
     def stretches(
         self, blocks: Iterator[NDArray[np.int64]], batch_size: int, drop_last: bool
@@ -70,10 +100,15 @@ class BatchMaker:
         One batch at first, and more and more while nothing has to be waited for: the first batch
         should not wait for the shards of others.
         """
-        most = max(1, min(MAX_BATCHES, self._stretch // batch_size))
+        batches = _cut_into_batches(blocks, batch_size, drop_last)
+        if self._memory is not None:
+            yield from _steadily(batches, batch_size * self._sample_bytes)
+            return
+        stretch = max(1, int(STRETCH_BYTES / max(1.0, self._sample_bytes)))
+        most = max(1, min(MAX_BATCHES, stretch // batch_size))
         together = 1
         waiting: list[NDArray[np.int64]] = []
-        for batch in _cut_into_batches(blocks, batch_size, drop_last):
+        for batch in batches:
             waiting.append(batch)
             if len(waiting) == together:
                 started = time.monotonic()
@@ -87,58 +122,220 @@ class BatchMaker:
     def _by_sample(self, ids: NDArray[np.int64]) -> Any:
         return default_collate([self._samples[i] for i in ids.tolist()])
 
-    def _gather(self, ids: NDArray[np.int64]) -> dict[str, Column] | None:
-        """The columns of some samples, in their order; None if they don't go together."""
-        columns: dict[str, Column] = {}
+    def _make(self, batches: Sequence[NDArray[np.int64]]) -> "_Laid | _Stretch | None":
+        """Gather batches; None if that can't be done with all of them at once."""
+        ids = np.concatenate(batches)
+        bounds = np.cumsum([0, *map(len, batches)])
         try:
-            for positions, reader, places in self._samples.open_shards(ids):
-                part = reader.batch(places)
-                if not columns:
-                    columns = {name: _empty(column, len(ids)) for name, column in part.items()}
-                if not _fill(columns, part, positions):
-                    return None
+            shards, places = self._samples.locate(ids)
+            self._samples.expect(shards, places)
+            order = np.argsort(shards, kind="stable")
+            layouts = self._samples.shard_reader(int(shards[order[0]])).column_layouts()
+            if self._memory is not None and _is_large(layouts):
+                laid = _Laid(layouts, bounds, self._memory)
+                return laid if laid.gather(self._samples, shards, places, order) else None
+            stretch = _Stretch(layouts, bounds, order, self._memory)
+            return stretch if stretch.gather(self._samples, shards, places) else None
         except Exception:
             # Which batch it belongs to, and whether it is that batch's first, samples tell.
             return None
-        return columns
 
-    def _cut(
-        self, stretch: Mapping[str, Column], start: int, stop: int, ids: NDArray[np.int64]
-    ) -> Any:
-        columns = {name: column[start:stop] for name, column in stretch.items()}
+    def _collate(self, columns: Mapping[str, Column], ids: NDArray[np.int64]) -> Collate | None:
         key = tuple(
-            (name, column.dtype.str, column.shape[1:]) if isinstance(column, np.ndarray) else name
+            (name, column.dtype, column.shape[1:]) if isinstance(column, np.ndarray) else name
             for name, column in columns.items()
         )
         if key not in self._collates:
             self._collates[key] = self._compile(columns, ids)
-        collate = self._collates[key]
-        return self._by_sample(ids) if collate is None else collate(columns)
+        return self._collates[key]
 
-    def _compile(
-        self, columns: Mapping[str, Column], ids: NDArray[np.int64]
-    ) -> Callable[[Mapping[str, Column]], Any] | None:
+    def _compile(self, columns: Mapping[str, Column], ids: NDArray[np.int64]) -> Collate | None:
         """How to collate such columns, found out on the first; None if it takes the samples."""
-        arrays = [name for name, column in columns.items() if isinstance(column, np.ndarray)]
         try:
-            sample = self._samples[int(ids[0])]
+            sample = self._samples.peek(int(ids[0]))
             if list(sample) != list(columns):
                 return None
-            for name in arrays:
-                if not _same(default_collate([sample[name]]), torch.from_numpy(columns[name][:1])):
+            for name, column in columns.items():
+                if isinstance(column, np.ndarray) and not _same(
+                    default_collate([sample[name]]), torch.from_numpy(column[:1])
+                ):
                     return None
         except Exception:
             return None
+        return _collate_columns
 
-        def collate(columns: Mapping[str, Column]) -> Any:
-            return {
-                name: torch.from_numpy(column.copy())
-                if isinstance(column, np.ndarray)
-                else default_collate(column)
-                for name, column in columns.items()
+
+def _collate_columns(columns: Mapping[str, Column]) -> dict[str, Any]:
+    return {name: _collate_column(column) for name, column in columns.items()}
+
+
+def _collate_column(column: Column) -> Any:
+    if isinstance(column, np.ndarray):
+        return torch.from_numpy(column)
+    if isinstance(column[0], (str, bytes)):
+        return column  # as the default collate does, which looks at the first value, too
+    return default_collate(column)
+
+
+class _Laid:
+    """Batches whose samples are copied straight to where they belong.
+
+    Args:
+        layouts: The columns.
+        bounds: Where each batch begins among all samples, and where the last one ends.
+        memory: Gives the memory for all batches together.
+    """
+
+    def __init__(
+        self,
+        layouts: Layouts,
+        bounds: NDArray[np.int64],
+        memory: Callable[[int], NDArray[np.uint8]],
+    ) -> None:
+        self._bounds = bounds.tolist()
+        self._columns = _lay_out(layouts, [self._bounds[-1]], memory)[0]
+
+    def gather(
+        self,
+        samples: Samples,
+        shards: NDArray[np.int64],
+        places: NDArray[np.int64],
+        order: NDArray[np.int64],
+    ) -> bool:
+        """Copy the samples; False if they don't have these columns."""
+        for at in _runs(shards, order):
+            reader = samples.shard_reader(int(shards[at[0]]))
+            if not reader.batch_into(places[at], self._columns, at):
+                return False
+        return True
+
+    def columns(self, at: int) -> Columns:
+        """A batch's columns."""
+        start, stop = self._bounds[at], self._bounds[at + 1]
+        return {name: column[start:stop] for name, column in self._columns.items()}
+
+
+class _Stretch:
+    """Batches that are cut out of a stretch, in which samples lie shard by shard.
+
+    Args:
+        layouts: The columns.
+        bounds: Where each batch begins among all samples, and where the last one ends.
+        order: The samples, shard by shard.
+        memory: Gives the memory for all batches together; None for one array each.
+    """
+
+    def __init__(
+        self,
+        layouts: Layouts,
+        bounds: NDArray[np.int64],
+        order: NDArray[np.int64],
+        memory: Callable[[int], NDArray[np.uint8]] | None,
+    ) -> None:
+        self._layouts = layouts
+        self._bounds = bounds.tolist()
+        self._order = order
+        self._where = np.empty_like(order)
+        self._where[order] = np.arange(len(order))
+        self._columns = _lay_out(layouts, [len(order)], None)[0]
+        self._out: list[Columns] | None = None
+        if memory is not None:
+            self._out = _lay_out(layouts, np.diff(bounds).tolist(), memory)
+
+    def gather(
+        self, samples: Samples, shards: NDArray[np.int64], places: NDArray[np.int64]
+    ) -> bool:
+        """Read the samples; False if they don't have these columns."""
+        start = 0
+        for at in _runs(shards, self._order):
+            reader = samples.shard_reader(int(shards[at[0]]))
+            stop = start + len(at)
+            if not reader.batch_into(places[at], self._columns, slice(start, stop)):
+                return False
+            start = stop
+        return True
+
+    def columns(self, at: int) -> Columns:
+        """A batch's columns."""
+        where = self._where[self._bounds[at] : self._bounds[at + 1]]
+        listed: list[int] = where.tolist()
+        out = None if self._out is None else self._out[at]
+        columns: Columns = {}
+        for name, column in self._columns.items():
+            if isinstance(column, list):
+                columns[name] = _pick(column, listed)
+            elif out is None:
+                columns[name] = column.take(where, axis=0)
+            else:
+                # `clip` writes without a buffer in between; nothing is out of range.
+                array: Any = out[name]
+                columns[name] = column.take(where, axis=0, out=array, mode="clip")
+        return columns
+
+
+def _pick(values: list[Any], places: list[int]) -> list[Any]:
+    if len(places) == 1:
+        return [values[places[0]]]
+    return list(itemgetter(*places)(values))
+
+
+def _runs(shards: NDArray[np.int64], order: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    """The samples of each shard."""
+    return np.split(order, np.flatnonzero(np.diff(shards[order])) + 1)
+
+
+def _row_bytes(layout: tuple[np.dtype[Any], tuple[int, ...]]) -> int:
+    dtype, shape = layout
+    return dtype.itemsize * int(np.prod(shape, dtype=np.int64))
+
+
+def _lay_out(
+    layouts: Layouts, counts: Sequence[int], memory: Callable[[int], NDArray[np.uint8]] | None
+) -> list[Columns]:
+    """Columns for so many samples each, their arrays in memory of their own or in what is given."""
+    if memory is None:
+        return [
+            {
+                name: [None] * count if layout is None else np.empty((count, *layout[1]), layout[0])
+                for name, layout in layouts.items()
             }
+            for count in counts
+        ]
+    steps = [
+        {name: _aligned(count * _row_bytes(layout)) for name, layout in layouts.items() if layout}
+        for count in counts
+    ]
+    space = memory(sum(sum(step.values()) for step in steps))
+    parts, at = [], 0
+    for count, step in zip(counts, steps, strict=True):
+        part: Columns = {}
+        for name, layout in layouts.items():
+            if layout is None:
+                part[name] = [None] * count
+            else:
+                part[name] = np.ndarray((count, *layout[1]), layout[0], space, at)
+                at += step[name]
+        parts.append(part)
+    return parts
 
-        return collate
+
+def _is_large(layouts: Layouts) -> bool:
+    return sum(_row_bytes(layout) for layout in layouts.values() if layout) >= LARGE_BYTES
+
+
+def _aligned(size: int) -> int:
+    return -(-size // ALIGNMENT) * ALIGNMENT
+
+
+def _steadily(
+    batches: Iterator[NDArray[np.int64]], batch_bytes: float
+) -> Iterator[list[NDArray[np.int64]]]:
+    for size in sizes(batch_bytes):
+        together = list(islice(batches, size))
+        if together:
+            yield together
+        if len(together) < size:
+            return
 
 
 def _cut_into_batches(
@@ -153,30 +350,6 @@ def _cut_into_batches(
         left = ids[whole:]
     if len(left) and not drop_last:
         yield left
-
-
-def _empty(column: Column, count: int) -> Column:
-    if isinstance(column, np.ndarray):
-        return np.empty((count, *column.shape[1:]), column.dtype)
-    return [None] * count
-
-
-def _fill(columns: dict[str, Column], part: Mapping[str, Column], at: NDArray[Any]) -> bool:
-    """Put a shard's samples into their places; False if its columns are others."""
-    if columns.keys() != part.keys():
-        return False
-    for name, values in part.items():
-        column = columns[name]
-        if isinstance(values, np.ndarray) and isinstance(column, np.ndarray):
-            if values.dtype != column.dtype or values.shape[1:] != column.shape[1:]:
-                return False
-            column[at] = values
-        elif isinstance(values, list) and isinstance(column, list):
-            for position, value in zip(at.tolist(), values, strict=True):
-                column[position] = value
-        else:
-            return False
-    return True
 
 
 def _same(expected: Any, made: torch.Tensor) -> bool:

@@ -157,22 +157,26 @@ class StreamedSamples(Array):
                 sample = self.get_item(sample_id)  # tries other ways, or says what is wrong
             yield sample
 
-    def open_shards(
-        self, ids: NDArray[np.int64]
-    ) -> Iterator[tuple[NDArray[np.int64], Reader, NDArray[np.int64]]]:
-        """Open the shards of some samples, one after another.
+    def locate(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """The shard of each of some samples, and its place in it."""
+        return self.spanner.locate(ids)
 
-        Args:
-            ids: The samples' numbers.
+    def expect(self, shards: NDArray[np.int64], places: NDArray[np.int64]) -> None:
+        """Begin to fetch samples whose shards are not here, where that is quicker than those."""
+        self._cache.ask(shards, places)
 
-        Returns:
-            For each shard, where in ``ids`` its samples are, its reader, and their places in it.
-        """
-        shards, places = self.spanner.locate(ids)
-        order = np.argsort(shards, kind="stable")
-        bounds = np.flatnonzero(np.diff(shards[order])) + 1
-        for at in np.split(order, bounds):
-            yield at, self._cache.reader(int(shards[at[0]])), places[at]
+    def shard_reader(self, shard: int) -> Reader:
+        """A shard for reading samples; fetched first if it is not here, unless they are quicker."""
+        return self._cache.reader_of_samples(shard)
+
+    def peek(self, sample_id: int) -> Any:
+        """A sample that does not count as read, to see what samples look like."""
+        shard, _ = self.spanner[sample_id]
+        reader = self._cache.reader_of_samples(shard)
+        before = reader.bytes_read
+        sample = self.get_item(sample_id)
+        reader.bytes_read = before
+        return sample
 
     def _sample_bytes(self) -> float:
         """What a sample takes on average, in bytes."""
