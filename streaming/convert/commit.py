@@ -7,6 +7,7 @@ is killed at any moment leaves what the next one goes on from.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,6 +26,8 @@ from streaming.format.writer_checks import check_compression, check_hashes, chec
 __all__ = ["MODES", "Report", "commit", "prepare"]
 
 MODES = ("create", "append", "overwrite")
+_PART = re.compile(r"(\d{5,})/")
+"""What is in a part's folder; folders of years and the like have names of another form."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,12 +198,8 @@ def _begin(
 def _abandon(ledger: Ledger, first: int, base: Sequence[Mapping[str, Any]]) -> None:
     """Remove what an unfinished conversion has written. It may not have noted all of it."""
     if all(_folder_number(shard) < first for shard in base):  # else it had been committed
-        keys = ledger.keys()
-        ledger.delete(
-            key
-            for key in keys
-            if (name := key.partition("/")[0]).isdigit() and name != key and int(name) >= first
-        )
+        parts = (_PART.match(key) for key in ledger.keys())
+        ledger.delete(part.string for part in parts if part and int(part.group(1)) >= first)
     ledger.clear()
 
 

@@ -197,9 +197,13 @@ def test_errors_may_be_skipped_in_the_second_run(tmp_path: Path) -> None:
 def test_begun_anew_nothing_is_left_of_the_old_run(tmp_path: Path) -> None:
     out, marker = tmp_path / "out", tmp_path / "marker"
     broken_off(out, marker)
+    for name in ("2023/notes", "notes/00009"):
+        (out / name).parent.mkdir(exist_ok=True)
+        (out / name).write_text("mine")
     report = run(out, marker, count=8, resume=False)
     assert (report.parts, report.resumed_parts) == (2, 0)
-    assert {name.partition("/")[0] for name in files_of(out)} == {"00000", "00001", "index.json"}
+    there = {name.partition("/")[0] for name in files_of(out)}
+    assert there == {"00000", "00001", "2023", "notes", "index.json"}
 
 
 def test_a_damaged_record_is_as_good_as_none(tmp_path: Path) -> None:
