@@ -198,7 +198,8 @@ def _begin(
 def _abandon(ledger: Ledger, first: int, base: Sequence[Mapping[str, Any]]) -> None:
     """Remove what an unfinished conversion has written. It may not have noted all of it."""
     if all(_folder_number(shard) < first for shard in base):  # else it had been committed
-        parts = (_PART.match(key) for key in ledger.keys())
+        keys = ledger.keys()
+        parts = map(_PART.match, keys)
         ledger.delete(part.string for part in parts if part and int(part.group(1)) >= first)
     ledger.clear()
 
