@@ -31,7 +31,10 @@ def main() -> None:
     size = (10, 3.6 * len(networks))
     figure, axes = plt.subplots(len(networks), len(PANELS), figsize=size, squeeze=False)
     for row, network in zip(axes, networks, strict=True):
-        cases = [case for case in results if case.startswith(f"{network},")]
+        cases = sorted(
+            (case for case in results if case.startswith(f"{network},")),
+            key=lambda case: (case.split(", ")[1], int(case.split(", ")[2].split()[0])),
+        )
         labels = [case.split(", ", 1)[1].replace(", ", "\n") for case in cases]
         for axis, (column, title) in zip(row, PANELS, strict=True):
             for number, reader in enumerate(READERS):
@@ -42,8 +45,9 @@ def main() -> None:
             axis.set_yscale("log")
             axis.set_xticks(range(len(cases)), labels, fontsize=7)
             axis.set_title(f"{network}: {title}")
-    axes[0][0].legend(fontsize=7)
-    figure.tight_layout()
+    handles, names = axes[0][0].get_legend_handles_labels()
+    figure.legend(handles, names, loc="lower center", ncols=len(READERS), frameon=False)
+    figure.tight_layout(rect=(0, 0.04, 1, 1))
     figure.savefig(out, metadata={"Date": None})
 
 
