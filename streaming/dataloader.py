@@ -134,8 +134,10 @@ class StreamingDataLoader(DataLoader[Any]):
             return None
         state = dataset.state_dict(self.num_samples_yielded * self._ranks, from_beginning=False)
         if self._tally is not None and self._tally.is_all(self):
-            # What `drop_last` or the batching method left out belongs to the finished epoch.
-            state["sample_in_epoch"] = max(state["sample_in_epoch"], dataset.epoch_size)
+            # What `drop_last` or the batching method left out belongs to the finished epoch. With
+            # `pad="none"`, ranks that were given one sample less count the same as the others.
+            given = 0 if dataset.pad == "none" else state["sample_in_epoch"]
+            state["sample_in_epoch"] = max(given, dataset.epoch_size)
         return state
 
     def load_state_dict(self, obj: dict[str, Any], strict: bool = True) -> None:

@@ -276,10 +276,10 @@ class StreamingDataset(StreamedSamples, IterableDataset[Any]):
     def _batches(
         self, iteration: Iteration, epoch: EpochPlan, world: World, size: int, drop_last: bool
     ) -> Iterator[tuple[Any, int]]:
-        place = place_of(world)
+        place, skip = place_of(world), self._progress.done
         maker = BatchMaker(self, self._sample_bytes())
-        with self._fetching_ahead(epoch, place) as advance:
-            for batches in maker.stretches(sample_blocks(epoch, place), size, drop_last):
+        with self._fetching_ahead(epoch, place, skip) as advance:
+            for batches in maker.stretches(sample_blocks(epoch, place, skip), size, drop_last):
                 for ids, batch in zip(batches, maker.batches(batches), strict=True):
                     self._progress.check(iteration)
                     self._progress.done += len(ids)
@@ -338,11 +338,15 @@ class StreamingDataset(StreamedSamples, IterableDataset[Any]):
             workers: The loader's number of workers.
             batch_size: Its batch size; None if it gives samples one by one.
             drop_last: Whether it drops each worker's last batch if that is not full.
-            remaining: Whether to count from where the present iteration began.
+            remaining: Whether to count from where the present iteration began, and for the rank
+                that is given most: until then, an epoch is not over for all of them.
         """
         world = self._world()
         params = order_params(self, world, batch_size or 1)
         position = self._progress.board.position() if remaining else (0, 0)
+        if remaining:
+            # The first rank comes first in every round, so that none is given more.
+            world = World(world.num_nodes, world.ranks_per_node, 1, 0)
         return count_batches(params, world, workers, batch_size, drop_last, position)
 
     def _settle(self, world: World) -> OrderParams:

@@ -198,6 +198,23 @@ def test_a_process_saves_its_own_position(local: str, stop: int) -> None:
         assert resumed.next_epoch == (1 if stop < SAMPLES else 2)
 
 
+def by_column(dataset: StreamingDataset) -> list[list[int]]:
+    return [batch["id"].tolist() for batch, _ in dataset.iterate_batches(4, drop_last=False)]
+
+
+@pytest.mark.parametrize("stop", [0, 3, 24, 25])
+def test_batches_made_by_column_go_on_from_it_too(local: str, stop: int) -> None:
+    dataset, fresh = open_dataset(local), open_dataset(local)
+    expected = [by_column(fresh), by_column(fresh)]
+    batches = dataset.iterate_batches(4, drop_last=False)
+    assert [next(batches)[0]["id"].tolist() for _ in range(stop)] == expected[0][:stop]
+    resumed = open_dataset(local)
+    resumed.load_state_dict(json.loads(json.dumps(dataset.state_dict())))
+    assert by_column(resumed) == (expected[0][stop:] or expected[1])
+    if stop < 25:
+        assert by_column(resumed) == expected[1]
+
+
 def test_it_goes_on_only_in_a_process_like_it(local: str) -> None:
     dataset = open_dataset(local)
     next(iter(dataset))

@@ -360,6 +360,33 @@ def test_without_padding_each_sample_comes_once(
     assert max(batches) - min(batches) <= 1
 
 
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_a_rank_with_a_batch_less_ends_the_epoch_for_nobody(local: str, drop_last: bool) -> None:
+    """Of 98 samples in global batches of 12, rank 2 gets none of the ninth, the others one each."""
+    size = {"batch_size": 4, "epoch_size": 98, "pad": "none", "world_size": 3}
+    for rank in range(3):
+        dataset = open_dataset(local, **size, rank=rank)
+        loader = StreamingDataLoader(dataset, batch_size=4, drop_last=drop_last)
+        batches = iter(loader)
+        states = [loader.state_dict() for _ in batches]
+        counted = [state["sample_in_epoch"] for state in states if state is not None]
+        ended = loader.state_dict()
+        assert ended is not None
+        assert ended["sample_in_epoch"] == 98
+        whole = [12, 24, 36, 48, 60, 72, 84, 96]
+        if drop_last:  # nobody gets a ninth one
+            assert counted == [*whole[:-1], 98]
+        else:
+            assert counted == (whole if rank == 2 else [*whole, 98])
+        if not drop_last and rank == 2:
+            rest = StreamingDataLoader(
+                open_dataset(local, **{**size, "batch_size": 12, "world_size": 1}), batch_size=12
+            )
+            rest.load_state_dict(states[-1])
+            assert [len(batch["id"]) for batch in rest] == [2]
+            assert len(list(rest)) == len(rest) == 9
+
+
 @pytest.mark.parametrize("workers", [2, 3])
 def test_without_padding_lengths_are_right_with_workers(local: str, workers: int) -> None:
     dataset = open_dataset(local, pad="none", rank=1, world_size=3)

@@ -16,6 +16,7 @@ import multiprocessing.queues
 import multiprocessing.resource_sharer
 import multiprocessing.synchronize
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -71,6 +72,8 @@ class Job:
 
 
 def _run(job: Job, pipe: Any) -> None:
+    # Tests that run in the background of a shell have it ignored, and hand that on.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.update(
         RANK=str(job.rank),
         WORLD_SIZE=str(job.ranks),
