@@ -16,7 +16,7 @@ from streaming import MDSWriter, StreamingDataset
 from streaming.convert import ConvertError, SchemaError, convert
 from streaming.convert.engines.ray import RayEngine, ray_source
 from tests.convert.folders import files_of, samples_of
-from tests.convert.ray_cluster import LOCAL, QUIET, ray  # noqa: F401
+from tests.convert.ray_cluster import QUIET, ray  # noqa: F401
 from tests.helpers import LIMIT_S
 
 pytestmark = pytest.mark.long
@@ -218,8 +218,7 @@ def test_a_worker_that_is_killed_is_replaced(ray, lines, tmp_path):  # noqa: F81
 
 
 SCRIPT = """
-import json, sys
-import ray
+import sys
 from streaming.convert import convert
 
 def slow(row):
@@ -227,15 +226,14 @@ def slow(row):
         sum(range(100))
     return row
 
-ray.init(**json.loads(sys.argv[3]))
-convert(sys.argv[1], sys.argv[2], transform=slow, engine="ray", part_size=4000, size_limit=1500,
-        hashes=["xxh64"], progress=False)
+convert(sys.argv[1], sys.argv[2], transform=slow, engine="ray", workers=2, part_size=4000,
+        size_limit=1500, hashes=["xxh64"], progress=False)
 """
 
 
 def start(lines, out):
     return subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, str(lines), str(out), json.dumps(LOCAL)],
+        [sys.executable, "-c", SCRIPT, str(lines), str(out)],
         env={**os.environ, **QUIET},
         start_new_session=True,
         stderr=subprocess.PIPE,
