@@ -23,9 +23,10 @@ if TYPE_CHECKING:
     from streaming.format.reader import Reader
     from streaming.format.readers import reader_from_json
     from streaming.format.shards import ShardList
-    from streaming.format.writer import JointWriter, SplitWriter, WriteError, Writer
+    from streaming.format.writer import WriteError, Writer
     from streaming.format.writer_checks import ColumnError
     from streaming.format.writer_json import JSONWriter
+    from streaming.format.writer_kinds import JointWriter, SplitWriter
     from streaming.format.writer_mds import MDSWriter
     from streaming.format.writer_xsv import CSVWriter, TSVWriter, XSVWriter
 
@@ -82,9 +83,10 @@ __getattr__, __dir__ = lazy_names(
         "streaming.format.reader": ["Reader"],
         "streaming.format.readers": ["reader_from_json"],
         "streaming.format.shards": ["ShardList"],
-        "streaming.format.writer": ["JointWriter", "SplitWriter", "WriteError", "Writer"],
+        "streaming.format.writer": ["WriteError", "Writer"],
         "streaming.format.writer_checks": ["ColumnError"],
         "streaming.format.writer_json": ["JSONWriter"],
+        "streaming.format.writer_kinds": ["JointWriter", "SplitWriter"],
         "streaming.format.writer_mds": ["MDSWriter"],
         "streaming.format.writer_xsv": ["CSVWriter", "TSVWriter", "XSVWriter"],
     },

@@ -10,7 +10,7 @@ from streaming.format.checks import check_config
 from streaming.format.errors import CorruptShardError
 from streaming.format.info import FileInfo
 from streaming.format.read_xsv import line_at, split_arguments
-from streaming.format.reader import SplitReader
+from streaming.format.reader_kinds import SplitReader
 
 __all__ = ["JSONReader"]
 

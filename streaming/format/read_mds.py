@@ -16,7 +16,7 @@ from streaming.format.gather import Positions
 from streaming.format.info import FileInfo
 from streaming.format.mapping import Positioned
 from streaming.format.opening import Opened
-from streaming.format.reader import JointReader
+from streaming.format.reader_kinds import JointReader
 from streaming.format.schema import MDSSchema, mds_schema
 
 __all__ = ["MDSReader"]

@@ -9,7 +9,7 @@ from streaming.format.checks import check_config
 from streaming.format.encodings.xsv import xsv_decode
 from streaming.format.errors import CorruptShardError, FormatError
 from streaming.format.info import FileInfo
-from streaming.format.reader import SplitReader
+from streaming.format.reader_kinds import SplitReader
 
 __all__ = ["CSVReader", "TSVReader", "XSVReader"]
 

@@ -8,8 +8,8 @@ from typing import Any
 from streaming.format.destination import Out
 from streaming.format.encodings.json import _encodings, is_json_encoded, is_json_encoding
 from streaming.format.layout import header, offset_table
-from streaming.format.writer import SplitWriter
 from streaming.format.writer_checks import check_columns, explain_columns, located
+from streaming.format.writer_kinds import SplitWriter
 
 __all__ = ["JSONWriter"]
 

@@ -34,9 +34,9 @@ from streaming.format.encodings.mds import (
 )
 from streaming.format.errors import EncodeError
 from streaming.format.layout import header, offset_table
-from streaming.format.writer import JointWriter
 from streaming.format.writer_checks import check_columns, explain_columns, located
 from streaming.format.writer_columns import encode_columns
+from streaming.format.writer_kinds import JointWriter
 
 __all__ = ["MDSWriter"]
 

@@ -8,8 +8,8 @@ from streaming.format.destination import Out
 from streaming.format.encodings.xsv import _encodings, is_xsv_encoding, xsv_encode
 from streaming.format.errors import EncodeRangeError
 from streaming.format.layout import header, offset_table
-from streaming.format.writer import SplitWriter
 from streaming.format.writer_checks import check_columns, explain_columns, located
+from streaming.format.writer_kinds import SplitWriter
 
 __all__ = ["CSVWriter", "TSVWriter", "XSVWriter"]
 

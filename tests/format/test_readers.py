@@ -16,7 +16,8 @@ from streaming.format.encodings import mds
 from streaming.format.encodings.mds import Encoding, Int, register_encoding
 from streaming.format.errors import CorruptShardError, FormatError
 from streaming.format.read_mds import MDSReader
-from streaming.format.reader import JointReader, Reader, SplitReader
+from streaming.format.reader import Reader
+from streaming.format.reader_kinds import JointReader, SplitReader
 from streaming.format.readers import reader_from_json
 from tests.format.shard_files import lines_shard, mds_shard
 

@@ -13,7 +13,8 @@ import pytest
 
 from streaming.format import compression
 from streaming.format.layout import header, offset_table
-from streaming.format.writer import JointWriter, SplitWriter, WriteError
+from streaming.format.writer import WriteError
+from streaming.format.writer_kinds import JointWriter, SplitWriter
 from streaming.format.writer_mds import MDSWriter
 from tests.format.writing import COLUMNS, SAMPLES, WRITERS, names, parse, read_all
 

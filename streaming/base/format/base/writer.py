@@ -1,5 +1,6 @@
 """What all writers share, under its old import path."""
 
-from streaming.format.writer import JointWriter, SplitWriter, Writer
+from streaming.format.writer import Writer
+from streaming.format.writer_kinds import JointWriter, SplitWriter
 
 __all__ = ["JointWriter", "SplitWriter", "Writer"]
