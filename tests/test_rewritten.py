@@ -12,7 +12,7 @@ import pytest
 from torch.utils.data import DataLoader
 
 import streaming.remote_index
-from streaming import Stream, StreamingDataset
+from streaming import MDSWriter, Stream, StreamingDataset
 from streaming.storage import ObjectChanged, StoreError
 from tests.data import write_numbers
 from tests.servers.fixtures import Bucket, bucket, clean_environment, moto_url  # noqa: F401
@@ -214,6 +214,29 @@ def test_a_run_that_still_fetches(tmp_path: Path, workers: int) -> None:
         gc.collect()  # the loader, and with it the other worker
     assert not list(local.glob("shard.*"))
     assert ids_in(open_dataset(remote, local)) == list(NEW)
+
+
+def test_samples_that_come_by_ranges(tmp_path: Path) -> None:
+    remote, local = tmp_path / "remote", tmp_path / "local"
+
+    def write_large(fill: bytes) -> None:
+        columns = {"data": "bytes"}
+        with MDSWriter(
+            out=str(remote), columns=columns, size_limit="100mb", exist_ok=True
+        ) as writer:
+            for _ in range(300):
+                writer.write({"data": fill * (1 << 16)})
+
+    write_large(b"a")
+    dataset = open_dataset(remote, local)
+    assert dataset[3]["data"][:1] == b"a"
+    assert not list(local.glob("shard.*"))
+    write_large(b"b")
+    origin = dataset._directories[0].origin
+    assert origin is not None
+    origin._checked_s -= 100  # as if that long had passed
+    with pytest.raises(ObjectChanged):
+        dataset[100]
 
 
 def test_the_same_index_written_again_is_no_other(tmp_path: Path) -> None:
