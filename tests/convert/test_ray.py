@@ -19,7 +19,8 @@ from tests.convert.folders import files_of, samples_of
 from tests.convert.ray_cluster import QUIET, ray  # noqa: F401
 from tests.helpers import LIMIT_S
 
-pytestmark = pytest.mark.long
+# Java, or a cluster, has to start first.
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
 
 @pytest.fixture
@@ -244,7 +245,7 @@ def finished(out):
     return len(list(out.glob(".convert/0*.json")))
 
 
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 def test_killed_five_times_at_random_moments(lines, tmp_path):
     """The driver is killed, and with it the Ray that it has started."""
     psutil = pytest.importorskip("psutil")

@@ -16,7 +16,8 @@ from streaming.format.errors import FormatError
 from tests.convert.folders import files_of, samples_of
 from tests.convert.spark_session import spark  # noqa: F401
 
-pytestmark = pytest.mark.long
+# Java, or a cluster, has to start first.
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
 EVERY_TYPE = (
     "b byte, h short, i int, l long, f float, d double, dec decimal(10,2), s string, "
