@@ -64,7 +64,7 @@ class Connections:
         clock: Gives the time in seconds.
 
     Example:
-        >>> connections = Connections(2)
+        >>> connections = Connections(4)
         >>> with connections.turn(need=0), connections.turn(need=1):
         ...     connections.busy
         2
@@ -134,8 +134,6 @@ class Connections:
                     self._hand_on()
 
     def _is_free(self, urgent: bool) -> bool:
-        if self.busy >= self.most:
-            return False
         if self.busy >= self.most:
             return False
         if urgent:

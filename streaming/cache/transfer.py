@@ -327,6 +327,7 @@ class Watch:
         self._new: set[Transfer] = set()
         self._thread: threading.Thread | None = None
         self._mean = self._spread = 0.0
+        self._looked_s = 0.0
 
     def patience_s(self, longest: float) -> float:
         """How long to wait for the next bytes now: far longer than one had to lately."""
@@ -358,28 +359,35 @@ class Watch:
             self._new.discard(transfer)
 
     def _run(self) -> None:
-        looked = time.monotonic()
-        while True:
-            with self._changed:
-                if not self._watched:
-                    self._changed.wait(self.LINGER_S)
-                    looked = time.monotonic()
-                if not self._watched:
-                    self._thread = None
-                    return
-                now = time.monotonic()
-                # Unless this process itself stood still, and has not looked at what came meanwhile.
-                stood_still = now - looked > FLOOR_S * 5 / 4
-                for transfer in self._watched if stood_still else self._new:
-                    transfer.moved_s = now
-                self._new.clear()
-                looked = now
-                late = [t for t in self._watched if t.moved_s + t.patience_s <= now]
-                if not late:
-                    due = min(t.moved_s + t.patience_s for t in self._watched)
-                    self._changed.wait(min(due - now, FLOOR_S))
-            for transfer in late:
-                transfer.replace(now)
+        # A frame for each look: one that lingers must not keep the last transfers, and through them
+        # a dataset that nobody uses any more.
+        self._looked_s = time.monotonic()
+        while self._look():
+            pass
+
+    def _look(self) -> bool:
+        """Wait until a transfer may be late, and replace those that are; False if there is none."""
+        with self._changed:
+            if not self._watched:
+                self._changed.wait(self.LINGER_S)
+                self._looked_s = time.monotonic()
+            if not self._watched:
+                self._thread = None
+                return False
+            now = time.monotonic()
+            # Unless this process itself stood still, and has not looked at what came meanwhile.
+            stood_still = now - self._looked_s > FLOOR_S * 5 / 4
+            for transfer in self._watched if stood_still else self._new:
+                transfer.moved_s = now
+            self._new.clear()
+            self._looked_s = now
+            late = [t for t in self._watched if t.moved_s + t.patience_s <= now]
+            if not late:
+                due = min(t.moved_s + t.patience_s for t in self._watched)
+                self._changed.wait(min(due - now, FLOOR_S))
+        for transfer in late:
+            transfer.replace(now)
+        return True
 
 
 class Network:

@@ -49,8 +49,8 @@ def test_a_node_fetches_each_shard_once(remote: Path, tmp_path: Path, workers: i
             assert sorted(set(seen)) == ALL
         shards = [path.name for path in remote.glob("shard.*")]
         assert {name: proxy.count(name) for name in shards} == dict.fromkeys(shards, 1)
-        # It is asked more often whether it is still the same.
-        assert proxy.bytes("index.json") == (remote / "index.json").stat().st_size
+        # This server tells no versions: those that come later look whether it is still the same.
+        assert proxy.bytes("index.json") < 16 * (remote / "index.json").stat().st_size
         assert sum(s["shards_fetched"] for s in stats) == 0
         assert sum(s["samples"] for s in stats) == len(seen)
 
