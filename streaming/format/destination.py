@@ -13,11 +13,12 @@ import shutil
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from streaming.format.pieces import write_pieces
 from streaming.format.replace import (
     INDEX,
     Staging,
@@ -147,15 +148,18 @@ class Destination:
         self._bar: tqdm[Any] | None = None
         self._wants_bar = progress_bar and self._store is not None
 
-    def write(self, name: str, data: bytes) -> None:
+    def write(self, name: str, data: bytes | Sequence[bytes]) -> None:
         """Write a file of the data set into `folder`.
 
         Args:
             name: The file's name. Several threads may write at once.
-            data: Its content.
+            data: Its content, whole or in pieces.
         """
         with open(self.folder / name, "wb") as file:
-            file.write(data)
+            if isinstance(data, bytes):
+                file.write(data)
+            else:
+                write_pieces(file, data)
             # The index that makes it a data set must not outlive the files in a power failure.
             if self.keep and self._staging is not None:
                 file.flush()

@@ -49,8 +49,9 @@ class _Shard:
 
     name: str
     """How messages call it."""
-    files: dict[str, tuple[str, bytes]]
-    """The kind of file ("data", "meta") to its name and content; emptied when it is written."""
+    files: dict[str, tuple[str, bytes | list[bytes]]]
+    """The kind of file ("data", "meta") to its name and content, whole or in pieces; emptied when
+    it is written."""
     entry: dict[str, Any]
     """What the index will say of it, to be completed."""
     written: list[str] = field(default_factory=list)
@@ -340,18 +341,20 @@ class Writer(ABC):
                 "offsets have 32 bits"
             )
 
-    def _hand_over(self, files: dict[str, tuple[str, bytes]]) -> None:
+    def _hand_over(self, files: Mapping[str, tuple[str, bytes | list[bytes]]]) -> None:
         """Give a shard to the background, as soon as it has room, and begin a new one.
 
         Args:
-            files: The kind of file ("data", "meta") to what its name ends in, and its content.
+            files: The kind of file ("data", "meta") to what its name ends in, and its content, as
+                one or in pieces.
         """
         name = shard_name(len(self.shards), self.format)
         entry = {"samples": len(self.new_samples), **self.get_config()}
         shard = _Shard(name, {}, entry)
         for kind, (suffix, data) in files.items():
             shard.files[kind] = (name + suffix, data)
-            entry[f"raw_{kind}"] = {"basename": name + suffix, "bytes": len(data), "hashes": {}}
+            size = len(data) if isinstance(data, bytes) else sum(map(len, data))
+            entry[f"raw_{kind}"] = {"basename": name + suffix, "bytes": size, "hashes": {}}
             entry[f"zip_{kind}"] = None
         self._pipeline.submit(shard)
         if self._pipeline.error is not None:
@@ -366,6 +369,12 @@ class Writer(ABC):
         while shard.files:
             kind, (name, data) = shard.files.popitem()
             raw = shard.entry[f"raw_{kind}"]
+            if not self.hashes and self.compression is None:
+                self._destination.write(name, data)
+                shard.written.append(name)
+                continue
+            if isinstance(data, list):
+                data = b"".join(data)
             raw["hashes"] = {algo: get_hash(algo, data) for algo in self.hashes}
             if self.compression is not None:
                 data = compress(self.compression, data)

@@ -41,6 +41,8 @@ from streaming.format.writer_kinds import JointWriter
 __all__ = ["MDSWriter"]
 
 Encode = Callable[[Any], bytes]
+_PIECE_BYTES = 1 << 10
+"""Samples of this size on average are written as they are, without putting them together first."""
 
 _INTEGERS: dict[type, str] = {
     Int: "<q",
@@ -173,9 +175,20 @@ class MDSWriter(JointWriter):
         Returns:
             The shard: number of samples, offsets, header, samples.
         """
+        return b"".join(self._pieces())
+
+    def flush_shard(self) -> None:
+        """Hand the samples at hand to the background as a shard."""
+        kind = type(self)
+        size = self.new_shard_size // max(1, len(self.new_samples))
+        if size < _PIECE_BYTES or kind.encode_joint_shard is not MDSWriter.encode_joint_shard:
+            super().flush_shard()
+            return
+        self._hand_over({"data": ("", self._pieces())})
+
+    def _pieces(self) -> list[bytes]:
         first = 4 + 4 * (len(self.new_samples) + 1) + len(self.config_data)
-        table = offset_table(self.new_samples, first)
-        return b"".join([table, self.config_data, *self.new_samples])
+        return [offset_table(self.new_samples, first), self.config_data, *self.new_samples]
 
     def _encode_with_care(self, sample: Any) -> bytes:
         number = self._next_sample
