@@ -31,6 +31,8 @@ log = logging.getLogger("streaming")
 BYTES_AHEAD = 512 << 20
 """How far ahead a node's processes fetch unless told in samples: what keeps a fast link busy for a
 second."""
+FEW = 1000
+"""Shards that are looked at before an iteration, to see whether all are here."""
 LOOK_S = 0.01
 """How often to look, at most, whether shards that are open were evicted."""
 TOUCH_S = 10.0
@@ -364,7 +366,7 @@ class ShardCache:
     # Fetching ahead.
 
     def ahead(self, needs: Needs, processes: int) -> "Ahead | None":
-        """Begin to fetch ahead; None if everything is read where it lies.
+        """Begin to fetch ahead; None if everything is here.
 
         Args:
             needs: What will be needed.
@@ -373,9 +375,18 @@ class ShardCache:
         most = max(1, self._max_connections // processes)
         if self.ranges.network.connections.most != most:
             self._begin_process(most)
-        if not any(directory.is_cache for directory in self.directories):
+        if not any(directory.is_cache for directory in self.directories) or self._is_complete():
             return None
         return Ahead(self, needs)
+
+    def _is_complete(self) -> bool:
+        """Whether all shards are here and nothing of ours makes them go: then none comes ahead.
+
+        Only few are looked at, since a look at many would take longer than it saves.
+        """
+        if self.space.limit is not None or len(self._readers) > FEW:
+            return False
+        return all(map(self.is_present, range(len(self._readers))))
 
     @property
     def bytes_ahead(self) -> int:
