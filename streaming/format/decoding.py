@@ -86,6 +86,22 @@ class Column:
         decode = self.coder.decode
         return lambda data, start, stop: decode(data[start:stop])
 
+    def lister(self) -> Callable[[Any, list[int], list[int]], list[Any]]:
+        """What makes the values of ``buffer[starts[k]:stops[k]]``."""
+        kind = type(self.coder)
+        if kind is Str:
+            return lambda data, starts, stops: [
+                data[start:stop].decode() for start, stop in zip(starts, stops, strict=True)
+            ]
+        if kind is Bytes:
+            return lambda data, starts, stops: [
+                data[start:stop] for start, stop in zip(starts, stops, strict=True)
+            ]
+        read = self.reader()
+        return lambda data, starts, stops: [
+            read(data, start, stop) for start, stop in zip(starts, stops, strict=True)
+        ]
+
 
 def _array_reader(dtype: np.dtype[Any], shape: tuple[int, ...]) -> Callable[[Any, int, int], Any]:
     ndarray: Any = np.ndarray

@@ -79,6 +79,7 @@ class MDSSchema:
             for name, coder, size in zip(names, coders, sizes, strict=True)
         ]
         self._steps = [(column.name, column.size, column.reader()) for column in self._columns]
+        self._listers = [column.lister() for column in self._columns]
         self._layouts = [column.layout for column in self._columns]
         self.layouts: dict[str, Layout | None] = {
             name: None if layout is None else (layout[0].newbyteorder("="), layout[1])
@@ -213,15 +214,14 @@ class MDSSchema:
                 gather_rows_into(rows, (begins - base) // self.min_bytes, column, positions)
                 return
         bounds = self._bounds(data, begins, ends)
-        for (name, _, read), layout, start, stop in zip(
-            self._steps, self._layouts, bounds, bounds[1:], strict=False
+        for column, values_of, start, stop in zip(
+            self._columns, self._listers, bounds, bounds[1:], strict=False
         ):
-            if layout is not None:
-                gather_into(data, start, layout[0], columns[name], positions)
-                continue
-            spans = zip(start.tolist(), stop.tolist(), strict=True)
-            values = [read(data, *span) for span in spans]
-            put(columns[name], positions, values)
+            out = columns[column.name]
+            if column.layout is not None:
+                gather_into(data, start, column.layout[0], out, positions)
+            else:
+                put(out, positions, values_of(data, start.tolist(), stop.tolist()))
 
     def _bounds(
         self, data: Any, begins: NDArray[np.int64], ends: NDArray[np.int64]
