@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from streaming.format import CSVWriter, JSONWriter, MDSWriter, TSVWriter, XSVWriter
     from streaming.local import LocalDataset
     from streaming.stream import Stream
+    from streaming.thread_workers import thread_worker_info
 
 __version__ = "0.1.0"
 
@@ -31,6 +32,7 @@ __all__ = [
     "base",
     "multimodal",
     "text",
+    "thread_worker_info",
     "vision",
 ]
 
@@ -43,6 +45,7 @@ if not TYPE_CHECKING:  # or a type checker would take any name for granted
             "streaming.format": ["CSVWriter", "JSONWriter", "MDSWriter", "TSVWriter", "XSVWriter"],
             "streaming.local": ["LocalDataset"],
             "streaming.stream": ["Stream"],
+            "streaming.thread_workers": ["thread_worker_info"],
         },
         submodules=["base", "multimodal", "text", "vision"],
     )

@@ -1,13 +1,22 @@
 """A torch ``DataLoader`` that counts what it has handed out, and so can be checkpointed."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from typing import Any, cast
 
-from torch.utils.data import DataLoader, IterableDataset, default_collate
+from torch.utils.data import DataLoader, default_collate
 
 from streaming.callers import loads_for_lightning
 from streaming.dataset import StreamingDataset
+from streaming.sources import (
+    BatchesByColumn,
+    Counting,
+    as_it_is,
+    begin_here,
+    begin_processes,
+    begin_threads,
+)
+from streaming.threads import ThreadPool
 
 # What a loader hands to the one that makes its batches by column.
 _PASSED_ON = (
@@ -22,6 +31,22 @@ class StreamingDataLoader(DataLoader[Any]):
     Takes the arguments of ``torch.utils.data.DataLoader``. Samples are counted where they are put
     together into batches, before the collate function sees them, so that a collate function may
     pack, pad, drop or merge them as it likes.
+
+    Where the collate function is torch's default and the dataset reads samples in its own way,
+    batches are made column by column, equal to what the default collate makes of the samples.
+
+    Args:
+        args: As for ``torch.utils.data.DataLoader``.
+        worker_type: What the ``num_workers`` workers are: ``process``, or ``thread`` for threads of
+            this process, which copy and pickle nothing. In a thread, ``get_worker_info()`` is None
+            and the global random generators are everybody's: see
+            :func:`streaming.thread_worker_info`.
+        batch_transform: Called with each collated batch, in the worker; what it returns is the
+            batch.
+        kwargs: As for ``torch.utils.data.DataLoader``.
+
+    Raises:
+        ValueError: If an argument makes no sense, or does not go with threads.
 
     Example:
         >>> import tempfile
@@ -49,8 +74,18 @@ class StreamingDataLoader(DataLoader[Any]):
     _is_accelerate_prepared = True
     use_stateful_dataloader = True
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        worker_type: str = "process",
+        batch_transform: Callable[[Any], Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(*args, **kwargs)
+        self.worker_type = worker_type
+        self.batch_transform = batch_transform
+        self._check_workers()
+        self._pool: ThreadPool | None = None
         self.num_samples_yielded = 0
         self._ranks = 1
         self._passes = False  # whether the next iteration is the end of a finished epoch
@@ -81,12 +116,50 @@ class StreamingDataLoader(DataLoader[Any]):
         finally:
             dataset.workers_have_begun()
 
-    def _start(self, source: DataLoader[Any]) -> Any:
+    def _check_workers(self) -> None:
+        if self.worker_type not in ("process", "thread"):
+            raise ValueError(f"`worker_type` is {self.worker_type!r}: give 'process' or 'thread'.")
+        if self.worker_type == "process":
+            return
+        if self.worker_init_fn is not None:
+            raise ValueError(
+                "`worker_init_fn` prepares a process for a worker, and does not go with "
+                "`worker_type='thread'`. In a transform, take random generators, and the worker's "
+                "number, from streaming.thread_worker_info()."
+            )
+        if self.multiprocessing_context is not None:
+            raise ValueError(
+                "`multiprocessing_context` says how to start processes, and does not go with "
+                "`worker_type='thread'`."
+            )
+        if not isinstance(self.dataset, StreamingDataset):
+            raise ValueError(
+                "`worker_type='thread'` needs a StreamingDataset, which deals out samples to "
+                f"threads; {type(self.dataset).__name__} is none."
+            )
+
+    def _start(self) -> Any:
+        """Start the workers of an iteration, or what does without; gives batches with counts."""
+        if self.worker_type == "thread" and self.num_workers:
+            if self._pool is None or not self.persistent_workers:
+                self._pool = ThreadPool(self.num_workers)
+            source = begin_threads(self, self._pool, self._goes_by_column())
+            if not self.persistent_workers:
+                self._pool.dismiss()
+                self._pool = None
+            return source
+        if not self._goes_by_column():
+            return self._start_torch()
+        if not self.num_workers:
+            return begin_here(self)
+        return begin_processes(self, self._by_column())
+
+    def _start_torch(self) -> Any:
         """Start torch's own iterator, in a way that lets batches carry their counts."""
-        if source is not self:
-            return source._get_iterator()
         collate = self.collate_fn
-        self.collate_fn = _Counting(collate, batched=self.batch_size is not None)
+        self.collate_fn = Counting(
+            collate, batched=self.batch_size is not None, transform=self.batch_transform
+        )
         try:
             return super()._get_iterator()
         finally:
@@ -108,9 +181,15 @@ class StreamingDataLoader(DataLoader[Any]):
         """The loader that makes batches by column; kept, since its workers may be persistent."""
         if self._columns is None:
             given = {name: getattr(self, name) for name in _PASSED_ON if hasattr(self, name)}
-            batches = _BatchesByColumn(self.dataset, self.batch_size or 1, self.drop_last)
-            self._columns = DataLoader(batches, batch_size=None, collate_fn=_as_it_is, **given)  # type: ignore[arg-type]
+            batches = BatchesByColumn(
+                self.dataset, self.batch_size or 1, self.drop_last, self.batch_transform
+            )
+            self._columns = DataLoader(batches, batch_size=None, collate_fn=as_it_is, **given)
         return self._columns
+
+    def _reset_source(self) -> DataLoader[Any]:
+        """The loader that persistent workers were started by."""
+        return self if self._columns is None else self._columns
 
     def __len__(self) -> int:
         """How many batches this rank is given in an epoch."""
@@ -190,16 +269,15 @@ class _Batches:
     def __init__(self, loader: StreamingDataLoader) -> None:
         self._loader = loader
         self._tally = _Tally()
-        self._source = loader._by_column() if loader._goes_by_column() else loader
-        self._inner = loader._begin(self._tally, partial(loader._start, self._source))
+        self._inner = loader._begin(self._tally, loader._start)
 
     def _reset(self, loader: StreamingDataLoader) -> None:
         """Called by torch to begin the next iteration of the same workers."""
         self._tally = _Tally()
         if hasattr(self._inner, "_reset"):
-            loader._begin(self._tally, partial(self._inner._reset, self._source))
+            loader._begin(self._tally, partial(self._inner._reset, loader._reset_source()))
         else:
-            self._inner = loader._begin(self._tally, partial(loader._start, self._source))
+            self._inner = loader._begin(self._tally, loader._start)
 
     def __iter__(self) -> "_Batches":
         return self
@@ -222,50 +300,3 @@ class _Batches:
         if name == "_inner":
             raise AttributeError(name)
         return getattr(self._inner, name)
-
-
-class _Counted:
-    """A batch, with the number of samples that went into it."""
-
-    __slots__ = ("batch", "samples")
-
-    def __init__(self, batch: Any, samples: int) -> None:
-        self.batch = batch
-        self.samples = samples
-
-    def pin_memory(self, device: Any = None) -> "_Counted":
-        """Called by the loader's pinning thread."""
-        from torch.utils.data._utils.pin_memory import pin_memory
-
-        self.batch = pin_memory(self.batch, device)  # type: ignore[no-untyped-call]
-        return self
-
-
-class _BatchesByColumn(IterableDataset[_Counted]):
-    """A dataset's batches, as a dataset whose items they are."""
-
-    def __init__(self, dataset: Any, batch_size: int, drop_last: bool) -> None:
-        self.dataset = dataset
-        self.batch_size = batch_size
-        self.drop_last = drop_last
-
-    def __iter__(self) -> Iterator[_Counted]:
-        batches = self.dataset.iterate_batches(self.batch_size, self.drop_last)
-        return (_Counted(batch, samples) for batch, samples in batches)
-
-
-def _as_it_is(batch: _Counted) -> _Counted:
-    return batch
-
-
-class _Counting:
-    """A collate function that notes how many samples it was given."""
-
-    def __init__(self, collate: Callable[[Any], Any], batched: bool) -> None:
-        self.collate = collate
-        self.batched = batched
-
-    def __call__(self, samples: Any) -> _Counted:
-        # Without automatic batching the loader passes one sample, whatever its type.
-        count = len(samples) if self.batched else 1
-        return _Counted(self.collate(samples), count)

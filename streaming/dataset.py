@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,7 @@ from streaming.progress import Progress, superseded
 from streaming.samples import StreamedSamples
 from streaming.stats import Counters
 from streaming.stream import Stream
+from streaming.thread_workers import thread_worker_info
 from streaming.units import bytes_to_int, number_abbrev_to_int
 from streaming.validation import check_arguments, check_state
 from streaming.world import World
@@ -229,12 +231,19 @@ class StreamingDataset(StreamedSamples, IterableDataset[Any]):
         """
         return self._samples(*self._start())
 
-    def iterate_batches(self, batch_size: int, drop_last: bool) -> Iterator[tuple[Any, int]]:
+    def iterate_batches(
+        self,
+        batch_size: int,
+        drop_last: bool,
+        memory: Callable[[int], NDArray[np.uint8]] | None = None,
+    ) -> Iterator[tuple[Any, int]]:
         """This worker's batches, made column by column, where iterating would give samples.
 
         Args:
             batch_size: Samples in a batch.
             drop_last: Whether to leave out a last batch that is not full.
+            memory: Gives memory for the arrays of several batches, given its size in bytes; None
+                for arrays of their own.
 
         Returns:
             Each batch, equal to what torch's default collate makes of its samples, and how many
@@ -243,9 +252,30 @@ class StreamingDataset(StreamedSamples, IterableDataset[Any]):
         Raises:
             RuntimeError: If a later iteration over this dataset has begun: that ends this one.
         """
-        return self._batches(*self._start(), batch_size, drop_last)
+        maker = BatchMaker(self, self._sample_bytes(), memory)
+        return self._batches(*self._start(), maker, batch_size, drop_last)
+
+    def parts_for_threads(self, workers: int) -> list[tuple[Iteration, EpochPlan, World]]:
+        """What each of a loader's worker threads is to read, in an iteration that has begun.
+
+        To be called between :meth:`begin_for_workers` and :meth:`workers_have_begun`.
+        """
+        world = self._world()
+        worlds = [
+            World(world.num_nodes, world.ranks_per_node, workers, world.rank * workers + worker)
+            for worker in range(workers)
+        ]
+        iteration = self._progress.assigned
+        params = self._settle(worlds[0])
+        epoch = plan(params, worlds[0], iteration.epoch, iteration.sample_in_epoch)
+        return [(iteration, epoch, each) for each in worlds]
 
     def _start(self) -> tuple[Iteration, EpochPlan, World]:
+        thread = thread_worker_info()
+        if thread is not None and thread.dataset is self:
+            part: tuple[Iteration, EpochPlan, World] = thread.part
+            self._counters.begin(part[0], part[2])
+            return part
         world = self._world()
         params = self._settle(world)
         iteration = self._progress.begin(
@@ -258,8 +288,9 @@ class StreamingDataset(StreamedSamples, IterableDataset[Any]):
 
     def _samples(self, iteration: Iteration, epoch: EpochPlan, world: World) -> Iterator[Any]:
         place = place_of(world)
-        progress, skip = self._progress, self._progress.done
-        latest, serial = progress.board.watch(iteration), iteration.serial
+        progress = self._own_progress()
+        skip = progress.done
+        latest, serial = self._progress.board.watch(iteration), iteration.serial
         step = max(1, min(self.batch_size or 1, 64))
         with self._fetching_ahead(epoch, place, skip) as advance:
             for ids in sample_blocks(epoch, place, skip):
@@ -273,16 +304,28 @@ class StreamingDataset(StreamedSamples, IterableDataset[Any]):
                     advance(len(part))
         self._counters.end(iteration, world)
 
+    def _own_progress(self) -> Any:
+        """What notes how many samples this worker has been given: threads don't share one."""
+        thread = thread_worker_info()
+        own = thread is None or thread.dataset is not self
+        return self._progress if own else SimpleNamespace(done=0)
+
     def _batches(
-        self, iteration: Iteration, epoch: EpochPlan, world: World, size: int, drop_last: bool
+        self,
+        iteration: Iteration,
+        epoch: EpochPlan,
+        world: World,
+        maker: BatchMaker,
+        size: int,
+        drop_last: bool,
     ) -> Iterator[tuple[Any, int]]:
-        place, skip = place_of(world), self._progress.done
-        maker = BatchMaker(self, self._sample_bytes())
+        progress = self._own_progress()
+        place, skip = place_of(world), progress.done
         with self._fetching_ahead(epoch, place, skip) as advance:
             for batches in maker.stretches(sample_blocks(epoch, place, skip), size, drop_last):
                 for ids, batch in zip(batches, maker.batches(batches), strict=True):
                     self._progress.check(iteration)
-                    self._progress.done += len(ids)
+                    progress.done += len(ids)
                     yield batch, len(ids)
                 advance(sum(map(len, batches)))
         self._counters.end(iteration, world)

@@ -186,6 +186,12 @@ class Progress:
             )
         self._assigned = self.board.begin(resolve)
 
+    @property
+    def assigned(self) -> Iteration:
+        """The iteration that was announced."""
+        assert self._assigned is not None, "no iteration has been announced"
+        return self._assigned
+
     def announced(self) -> None:
         """Leave iterations by other loaders to themselves again."""
         self._assigned = None

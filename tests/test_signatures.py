@@ -49,6 +49,7 @@ ADDED: dict[str, tuple[str, ...]] = {
     "StreamingPile.get_item": ("retry",),
     "StreamingVisionDataset": READY,
     "StreamingVisionDataset.get_item": ("retry",),
+    "StreamingDataLoader": ("worker_type", "batch_transform"),
     "StreamingDataLoader.load_state_dict": ("strict",),
     "decompress": ("max_bytes",),
 }
