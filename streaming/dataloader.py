@@ -15,8 +15,10 @@ from streaming.sources import (
     begin_here,
     begin_processes,
     begin_threads,
+    check_socket_paths,
 )
 from streaming.threads import ThreadPool
+from streaming.validation import is_finished
 
 # What a loader hands to the one that makes its batches by column.
 _PASSED_ON = (
@@ -156,6 +158,8 @@ class StreamingDataLoader(DataLoader[Any]):
 
     def _start_torch(self) -> Any:
         """Start torch's own iterator, in a way that lets batches carry their counts."""
+        if self.num_workers:
+            check_socket_paths()
         collate = self.collate_fn
         self.collate_fn = Counting(
             collate, batched=self.batch_size is not None, transform=self.batch_transform
@@ -217,6 +221,7 @@ class StreamingDataLoader(DataLoader[Any]):
             # `pad="none"`, ranks that were given one sample less count the same as the others.
             given = 0 if dataset.pad == "none" else state["sample_in_epoch"]
             state["sample_in_epoch"] = max(given, dataset.epoch_size)
+            state["epoch_finished"] = True
         return state
 
     def load_state_dict(self, obj: dict[str, Any], strict: bool = True) -> None:
@@ -235,8 +240,7 @@ class StreamingDataLoader(DataLoader[Any]):
             # A subclass of the dataset may know nothing of `strict`.
             options = {} if strict else {"strict": False}
             self.dataset.load_state_dict(obj, **options)
-            finished = obj["sample_in_epoch"] >= self.dataset.epoch_size
-            self._passes = finished and loads_for_lightning()
+            self._passes = is_finished(obj, self.dataset.epoch_size) and loads_for_lightning()
 
 
 class _Tally:

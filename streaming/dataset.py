@@ -508,4 +508,6 @@ class StreamingDataset(StreamedSamples, IterableDataset[Any]):
             nodes, self.shuffle_seed, initial_nodes, self._progress.owner
         )
         position = max(state["epoch"], 0), state["sample_in_epoch"]
+        if state["epoch_finished"]:
+            position = state["epoch"] + 1, 0
         self._progress.resume(position, state["process"])

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streaming.epochs import Position
+from streaming.order.partition import common_length
 from streaming.order.plan import EpochPlan, OrderParams, plan_epoch
 from streaming.plans import draws_for
 from streaming.progress import Standing
@@ -130,9 +131,19 @@ def sample_blocks(
 
 
 def begin_at(params: OrderParams, world: World, position: Position) -> Position:
-    """Where to begin: an epoch of which nothing is left makes way for the next one."""
+    """Where to begin: an epoch of which nothing is left makes way for the next one.
+
+    It may well go on past its size, with repeats and, between them, samples that have not come yet.
+    """
     epoch, sample = position
-    if sample and (sample >= params.epoch_size or plan(params, world, epoch, sample).empty):
+    if not sample:
+        return position
+    if params.batching_method == "random":
+        parts = 1 if params.pad == "none" else params.num_canonical_nodes
+        over = sample >= common_length(params.epoch_size, parts)
+    else:
+        over = False
+    if over or plan(params, world, epoch, sample).empty:
         return epoch + 1, 0
     return position
 

@@ -5,6 +5,9 @@ Each source is an iterator of batches with their numbers of samples.
 
 from __future__ import annotations
 
+import os
+import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice, repeat
@@ -177,6 +180,31 @@ def _thread_parcels(
 
 
 # In processes.
+
+SOCKET_PATH = 107
+"""Longest name of a socket in the file system, in bytes."""
+SOCKET_NAME = "/pymp-12345678/listener-12345678"
+"""What multiprocessing calls the sockets of worker processes, below the temporary directory."""
+
+
+def check_socket_paths() -> None:
+    """Check that workers can send tensors, which torch does through sockets with names.
+
+    Where those would be too long, a worker drops every batch with a message on its standard error,
+    and the process that waits for them waits for ever.
+
+    Raises:
+        RuntimeError: If the temporary directory's path is too long.
+    """
+    folder = tempfile.gettempdir()
+    room = SOCKET_PATH - len(SOCKET_NAME)
+    sends_files = torch.multiprocessing.get_sharing_strategy() == "file_descriptor"  # type: ignore[no-untyped-call]
+    if sys.platform == "linux" and sends_files and len(os.fsencode(folder)) > room:
+        raise RuntimeError(
+            f"Loader workers can't send tensors through sockets in {folder}: the path of the "
+            f"temporary directory may have {room} bytes at most. Set the variable TMPDIR to a "
+            "shorter one."
+        )
 
 
 class BatchesByColumn(IterableDataset[Any]):

@@ -91,7 +91,13 @@ def check_state(obj: Any) -> dict[str, Any]:
     """
     if not isinstance(obj, dict):
         raise ValueError(f"A checkpoint of a dataset is a dictionary, not {type(obj).__name__}.")
-    state = {"initial_physical_nodes": None, "fingerprint": None, "process": None, **obj}
+    state = {
+        "initial_physical_nodes": None,
+        "fingerprint": None,
+        "process": None,
+        "epoch_finished": False,
+        **obj,
+    }
     for name in ("epoch", "sample_in_epoch", "num_canonical_nodes", "shuffle_seed"):
         if name not in state:
             raise ValueError(
@@ -117,3 +123,14 @@ def check_state(obj: Any) -> dict[str, Any]:
         if state[name] is not None and not isinstance(state[name], dict):
             raise ValueError(f"The checkpoint's {name!r} is no dictionary: {state[name]!r}.")
     return state
+
+
+def is_finished(state: dict[str, Any], epoch_size: int) -> bool:
+    """Whether a loader's checkpoint was made after the last batch of an epoch.
+
+    Ours say so: a count does not, since an epoch with repeats goes on past its size. Those of
+    mosaicml-streaming are judged by their count.
+    """
+    if "fingerprint" in state:
+        return bool(state.get("epoch_finished", False))
+    return bool(state["sample_in_epoch"] >= epoch_size)

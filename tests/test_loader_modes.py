@@ -4,6 +4,7 @@ import gc
 import random
 import subprocess
 import sys
+import tempfile
 import threading
 from collections import deque
 from pathlib import Path
@@ -256,3 +257,15 @@ def test_a_probe_is_not_counted_as_read(tmp_path: Path) -> None:
     for _ in StreamingDataLoader(dataset, batch_size=4):
         pass
     assert dataset.stats()["bytes_read"] == 8 * 40
+
+
+def test_a_temporary_directory_too_long_for_sockets_is_an_error(
+    local: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Torch's workers would drop every batch, and the loader would wait for ever."""
+    folder = tmp_path / ("x" * 80)
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    with pytest.raises(RuntimeError, match="TMPDIR"):
+        iter(loader(local, Own))
+    assert ids(loader(local, num_workers=0))

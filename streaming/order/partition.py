@@ -128,11 +128,9 @@ def make_partition(
     check_world(num_physical_nodes, ranks_per_node, workers_per_rank, batch_size)
     _check_samples(num_samples, num_canonical_nodes, drop_first)
     world = num_physical_nodes * ranks_per_node
-    if num_samples + world - num_samples % world < drop_first:
-        raise ValueError(
-            f"Can't resume after {drop_first} samples of an epoch that has {num_samples}. The "
-            "checkpoint belongs to another data set, or to another epoch size."
-        )
+    # The common sequence may be longer than `check_used` allows for.
+    if drop_first > common_length(num_samples, num_canonical_nodes):
+        check_used(num_samples, world, drop_first)
     if algo not in PARTITION_ALGOS:
         raise ValueError(
             f"There is no partition algorithm {algo!r}; use one of {', '.join(PARTITION_ALGOS)}."
@@ -212,6 +210,28 @@ def _deal_out(
     )
 
 
+def common_length(num_samples: int, num_canonical_nodes: int) -> int:
+    """Elements of the sequence that all worlds have in common; past them there are only repeats.
+
+    >>> common_length(10, 4)
+    12
+    """
+    return num_canonical_nodes * -(-num_samples // num_canonical_nodes)
+
+
+def check_used(num_samples: int, num_ranks: int, drop_first: int) -> None:
+    """Check that an epoch can be resumed after so many samples, as mosaicml-streaming does.
+
+    Raises:
+        ValueError: it has not so many.
+    """
+    if num_samples + num_ranks - num_samples % num_ranks < drop_first:
+        raise ValueError(
+            f"Can't resume after {drop_first} samples of an epoch that has {num_samples}. The "
+            "checkpoint belongs to another data set, or to another epoch size."
+        )
+
+
 def _divide(left: int, right: int) -> bool:
     return left % right == 0 or right % left == 0
 
@@ -286,6 +306,7 @@ def get_partitions(
         drop_first,
         initial_physical_nodes,
     )
+    check_used(num_samples, num_physical_nodes * ranks_per_node, drop_first)
     world = Layout(
         num_physical_nodes,
         ranks_per_node,

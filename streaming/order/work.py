@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streaming.order.params import OrderParams
+from streaming.order.partition import check_used
 from streaming.order.plan import plan_epoch
 
 if TYPE_CHECKING:
@@ -46,6 +47,9 @@ def generate_work(
     [[[[[0, 1], [2, 3]]]]]
     """
     params = replace(OrderParams.from_dataset(dataset), batching_method=batching_method)
+    if batching_method == "random":
+        samples = sum(stream.choose for stream in params.streams)
+        check_used(samples, world.num_ranks, sample_in_epoch)
     plan = plan_epoch(
         params,
         world.num_nodes,

@@ -26,7 +26,6 @@ from tests.data import write_numbers
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 SIZES = (70, 37)
-GLOBAL_BATCH = 12
 CANONICAL = 4
 MOST_RANKS = 8
 CASES = {"random": 1000, "stratified": 700, "per_stream": 700, "device_per_stream": 700}
@@ -84,6 +83,8 @@ class Options:
     """Arguments of the datasets of a run."""
 
     kind: type[Placed]
+    size: int = 12
+    """The global batch."""
     weights: tuple[tuple[tuple[str, float], ...], ...] = ((), ())
     drop_last: bool = False
     kwargs: dict[str, Any] = field(default_factory=dict)
@@ -94,7 +95,7 @@ class Options:
                 Stream(local=str(folder / name), **dict(weights))  # type: ignore[arg-type]
                 for name, weights in zip("ab", self.weights, strict=True)
             ],
-            batch_size=GLOBAL_BATCH // segment.groups,
+            batch_size=self.size // segment.groups,
             num_canonical_nodes=CANONICAL,
             replication=None if segment.shared == 1 else segment.shared,
             shuffle_block_size=40,
@@ -115,7 +116,7 @@ def run_rank(
 
     A rank that gets less batches than that has by then been told that there are no more.
     """
-    loader_options = {"batch_size": GLOBAL_BATCH // segment.groups, "drop_last": options.drop_last}
+    loader_options = {"batch_size": options.size // segment.groups, "drop_last": options.drop_last}
     datasets = [
         options.open(folder, segment, rank, worker) for worker in range(max(1, segment.workers))
     ]
@@ -125,7 +126,7 @@ def run_rank(
             if state is not None:
                 dataset.load_state_dict(state)
         batches = in_turns([DataLoader(dataset, **loader_options) for dataset in datasets])
-        save = lambda steps: datasets[0].state_dict(steps * GLOBAL_BATCH, False)  # noqa: E731
+        save = lambda steps: datasets[0].state_dict(steps * options.size, False)  # noqa: E731
     else:
         loader = StreamingDataLoader(datasets[0], **loader_options)
         if state is not None:
@@ -200,7 +201,7 @@ def same_batches(folder: Path, options: Options, method: str, unbroken: int) -> 
     """How many of an epoch's leading global batches are the same in all worlds."""
     dataset = options.open(folder, Segment(), 0)
     if method == "random":
-        return common_length(dataset.epoch_size) // GLOBAL_BATCH
+        return common_length(dataset.epoch_size) // options.size
     if method == "stratified":
         plan: Any = plan_epoch(order_params(dataset, World(1, 1, 1, 0)), 1, 1, 1, 0)
         parts = plan.parts.tolist()
@@ -221,7 +222,6 @@ def check(folder: Path, options: Options, method: str, run: list[Segment]) -> No
         reference = Segment(run[0].nodes, run[0].ranks, run[0].shared)
     unbroken = cache(lambda epoch: epoch_of(folder, options, reference, epoch))
     same = same_batches(folder, options, method, len(unbroken(0)))
-    size = options.open(folder, Segment(), 0).epoch_size
     all_once = method == "random" and not options.drop_last
     all_once &= all(segment.nodes != 3 for segment in run)  # there the last batch is cut down
     epoch, seen, state = 0, [], None
@@ -237,10 +237,9 @@ def check(folder: Path, options: Options, method: str, run: list[Segment]) -> No
                 assert comparable(batch, method) == comparable(expected, method)
         seen += batches
         is_end = segment.batches is None or len(batches) < segment.batches
-        finished = state["sample_in_epoch"] >= size
-        assert finished or state["sample_in_epoch"] % GLOBAL_BATCH == 0
+        finished = state.get("epoch_finished", False)
         if not is_end and not finished:
-            assert state["sample_in_epoch"] == len(seen) * GLOBAL_BATCH
+            assert state["sample_in_epoch"] == len(seen) * options.size
         if is_end or finished:
             assert len(seen) >= same
         if is_end and all_once:
@@ -265,16 +264,18 @@ def settings(examples: int) -> hypothesis_settings:
 
 
 @st.composite
-def worlds(draw: st.DrawFn, node_counts: tuple[int, ...], most_ranks: int) -> tuple[int, int, int]:
+def worlds(
+    draw: st.DrawFn, size: int, node_counts: tuple[int, ...], most_ranks: int
+) -> tuple[int, int, int]:
     """Nodes, ranks of each, and how many share their samples."""
     nodes = draw(st.sampled_from(node_counts))
     ranks = draw(st.sampled_from([n for n in (1, 2, 3, 4) if nodes * n <= most_ranks]))
     total = nodes * ranks
-    fitting = [k for k in (1, 2, 4) if total % k == 0 and GLOBAL_BATCH % (total // k) == 0]
+    fitting = [k for k in (1, 2, 4) if total % k == 0 and size % (total // k) == 0]
     return nodes, ranks, draw(st.sampled_from(fitting or [total]))
 
 
-def weights(method: str) -> st.SearchStrategy[Any]:
+def weights(method: str, size: int) -> st.SearchStrategy[Any]:
     """The streams' weights.
 
     For `per_stream`, those with which no world of so many ranks completes a batch by repeats.
@@ -282,7 +283,7 @@ def weights(method: str) -> st.SearchStrategy[Any]:
     fitting = [
         n
         for n in range(24, 80)
-        if common_length(n) % GLOBAL_BATCH == 0 or -common_length(n) % GLOBAL_BATCH >= MOST_RANKS
+        if common_length(n) % size == 0 or -common_length(n) % size >= min(size, MOST_RANKS)
     ]
     chosen = st.tuples(st.sampled_from(fitting), st.sampled_from(fitting)).map(
         lambda pair: tuple((("choose", n),) for n in pair)
@@ -299,15 +300,16 @@ def weights(method: str) -> st.SearchStrategy[Any]:
 @st.composite
 def cases(draw: st.DrawFn, method: str) -> tuple[Options, list[Segment]]:
     drop_last = draw(st.booleans())
+    size = 12 if method == "per_stream" else draw(st.sampled_from([4, 6, 9, 12]))
     # A trainer that counts knows nothing of what `drop_last` leaves out at the end of an epoch.
     workers = st.sampled_from([0, 0, 2, 3]) if not drop_last else st.just(0)
     batches = st.none() | st.integers(1, 8)
-    world = draw(worlds((1, 2, 4), MOST_RANKS))
+    world = draw(worlds(size, (1, 2, 4), MOST_RANKS))
     run = [Segment(*world, draw(workers), draw(batches))]
     for _ in range(draw(st.integers(1, 4))):
         if method != "device_per_stream":
             others = (1, 2, 3, 4) if method in ("random", "stratified") else (1, 2, 4)
-            world = draw(worlds(others, MOST_RANKS))
+            world = draw(worlds(size, others, MOST_RANKS))
         run.append(Segment(*world, draw(workers), draw(batches)))
     kwargs = {
         "batching_method": method,
@@ -320,7 +322,7 @@ def cases(draw: st.DrawFn, method: str) -> tuple[Options, list[Segment]]:
         "sampling_granularity": draw(st.sampled_from([1, 3])),
     }
     kind = draw(st.sampled_from([Numbers, Numbers, Placed]))
-    return Options(kind, draw(weights(method)), drop_last, kwargs), run
+    return Options(kind, size, draw(weights(method, size)), drop_last, kwargs), run
 
 
 def check_drawn(folder: Path, method: str, data: st.DataObject) -> None:
@@ -359,9 +361,10 @@ def test_thousands_of_runs(folder: Path, method: str) -> None:
 
 @st.composite
 def unpadded_cases(draw: st.DrawFn) -> tuple[Options, list[Segment]]:
+    size = draw(st.sampled_from([4, 6, 9, 12]))
     run = [
         Segment(
-            *draw(worlds((1, 2, 3, 4), 12)),
+            *draw(worlds(size, (1, 2, 3, 4), 12)),
             draw(st.sampled_from([0, 0, 2, 3])),
             draw(st.integers(1, 8)),
         )
@@ -374,7 +377,7 @@ def unpadded_cases(draw: st.DrawFn) -> tuple[Options, list[Segment]]:
     }
     chosen = tuple((("choose", draw(st.integers(0, 40))),) for _ in "ab")
     assume(sum(n for ((_, n),) in chosen) > 0)
-    return Options(draw(st.sampled_from([Numbers, Placed])), chosen, False, kwargs), run
+    return Options(draw(st.sampled_from([Numbers, Placed])), size, chosen, False, kwargs), run
 
 
 def check_unpadded(folder: Path, data: st.DataObject) -> None:
@@ -384,7 +387,7 @@ def check_unpadded(folder: Path, data: st.DataObject) -> None:
     expected = [sorted(chain(*epoch_of(folder, options, Segment(), epoch))) for epoch in range(2)]
     assert all(len(each) == dataset.epoch_size for each in expected)
     epoch, seen, state = 0, [], None
-    for segment in [*run, Segment(batches=None), Segment(1, 2, 1, batches=None)]:
+    for segment in [*run, Segment(batches=None), Segment(1, 3 if options.size == 9 else 2)]:
         groups, state = run_ranks(folder, options, segment, state)
         lengths = [len(batches) for batches in groups]
         assert max(lengths) - min(lengths) <= 1

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -26,19 +27,19 @@ def run_to_end(command: list[str], **options: Any) -> str:
 
 
 def run(tmp_path: Path, *command: str) -> str:
-    temporary = tmp_path / "tmp"
-    temporary.mkdir()
-    # One thread: beside other tests, torch's threads would wait for one another without end.
-    environment = {**os.environ, "TMPDIR": str(temporary), "OMP_NUM_THREADS": "1"}
-    output = run_to_end(
-        [sys.executable, "-X", "faulthandler", str(EXAMPLES / command[0]), *command[1:]],
-        env=environment,
-        cwd=tmp_path,
-    )
-    # Left aside: what multiprocessing and torch keep there for themselves.
-    left = [p.name for p in temporary.iterdir() if not p.name.startswith(("pymp-", "torch"))]
-    assert not left
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["tmp"]
+    # In a short path: those of workers' sockets are limited.
+    with tempfile.TemporaryDirectory(prefix="example-") as temporary:
+        # One thread: beside other tests, torch's threads would wait for one another without end.
+        environment = {**os.environ, "TMPDIR": temporary, "OMP_NUM_THREADS": "1"}
+        output = run_to_end(
+            [sys.executable, "-X", "faulthandler", str(EXAMPLES / command[0]), *command[1:]],
+            env=environment,
+            cwd=tmp_path,
+        )
+        # Left aside: what multiprocessing and torch keep there for themselves.
+        left = [name for name in os.listdir(temporary) if not name.startswith(("pymp-", "torch"))]
+        assert not left
+    assert not list(tmp_path.iterdir())
     return output
 
 
