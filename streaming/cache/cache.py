@@ -77,7 +77,9 @@ class ShardCache:
         self._count = count
         self._max_open = max_open or _default_max_open()
         self._max_connections = max_connections
-        self.space = Space(self.directories, limit, on_evict=self._count_evictions)
+        self.space = Space(
+            self.directories, limit, on_evict=self._count_evictions, let_go=self._close_evicted
+        )
         ends = np.cumsum([len(directory.index) for directory in directories])
         self._offsets = [0, *ends.tolist()]
         self._begin_empty()

@@ -77,6 +77,8 @@ class Space:
         directories: The directories that shards are fetched into.
         limit: Bytes that their files may add up to, or None for no limit but the disk's.
         on_evict: Called with the number of shards evicted.
+        let_go: Called while waiting for the room of evicted shards, to close those that this process
+            has open.
     """
 
     def __init__(
@@ -84,10 +86,12 @@ class Space:
         directories: Sequence[Directory],
         limit: int | None,
         on_evict: Callable[[int], None] = lambda count: None,
+        let_go: Callable[[], None] = lambda: None,
     ) -> None:
         self.directories = directories
         self.limit = limit
         self._on_evict = on_evict
+        self._let_go = let_go
         self._evicted = 0
         self._left = threading.Condition()
         # Each directory is counted once, also where several streams share it.
@@ -143,7 +147,9 @@ class Space:
                         raise CacheFullError(str(full)) from None
                 # An evicted shard's room comes free when its last reader closes it, by its next
                 # batch. This process's readers tell; of others' no system does, so that a few
-                # looks, ever further apart, have to do.
+                # looks, ever further apart, have to do. Others wait likewise for what this process
+                # has open, and its next batch may be far.
+                self._let_go()
                 with self._left:
                     self._left.wait(look)
                 look = min(2 * look, LAST_LOOK_S)
