@@ -377,7 +377,11 @@ class ShardCache:
         most = max(1, self._max_connections // processes)
         if self.ranges.network.connections.most != most:
             self._begin_process(most)
-        if not any(directory.is_cache for directory in self.directories) or self._is_complete():
+        if not any(directory.is_cache for directory in self.directories):
+            return None
+        if self._is_complete():
+            if not self._swept:
+                self.sweep()  # otherwise the threads do
             return None
         return Ahead(self, needs)
 

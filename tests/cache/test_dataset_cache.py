@@ -308,6 +308,15 @@ def test_rubbish_of_a_killed_writer_is_removed(remote: Path, tmp_path: Path) -> 
     assert not rubbish.exists()
 
 
+def test_rubbish_in_a_complete_cache_is_removed(remote: Path, tmp_path: Path) -> None:
+    local = tmp_path / "local"
+    list(open_dataset(remote, local))
+    rubbish = local / ".part-3-0123abcd-shard.00003.mds"
+    rubbish.write_bytes(b"half a shard, of a process that was killed while another fetched it")
+    list(open_dataset(remote, local))
+    assert not rubbish.exists()
+
+
 def test_foreign_files_that_leave_no_room_are_named(remote: Path, tmp_path: Path) -> None:
     local = tmp_path / "local"
     dataset = open_dataset(remote, local, cache_limit=smallest_limit(remote))
