@@ -57,7 +57,10 @@ DIFFERENT: dict[str, dict[str, str]] = {
     "StreamingC4": {"/6/0/mapping/0/1": FIRST_EPOCH, "/6/1": TRUE_LENGTH},
     "StreamingCIFAR10": {"/9/0/mapping/0/1": FIRST_EPOCH, "/9/1": TRUE_LENGTH},
     "StreamingCOCO": {"/2/0/mapping/0/1": FIRST_EPOCH, "/2/1": TRUE_LENGTH},
-    "StreamingDataLoader": {"/1/mapping/0/1": FIRST_EPOCH},
+    "StreamingDataLoader": {
+        "/1/mapping/0/1": FIRST_EPOCH,
+        "/5/mapping": "a state after the last batch says that its epoch is over",
+    },
     "StreamingDataset": {
         "/10/raises": "a missing data set is a FileNotFoundError",
         **dict.fromkeys(("/11", "/12", "/13", "/16", "/17"), "the constructor checks arguments"),
