@@ -164,7 +164,13 @@ class Transfer:
         Raises:
             StoreError: If it can't be had; with the reason of each attempt.
         """
-        self.wait_for(self.size)
+        # Not only until the last byte is here: that nothing follows it, and what it all came to, is
+        # known at the end.
+        with self._changed:
+            while not self._ended:
+                self._changed.wait()
+            if self.error is not None:
+                raise self.error
 
     def wait_for(self, count: int) -> int:
         """Wait until so many bytes are here, and return how many are.

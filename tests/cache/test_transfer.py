@@ -1,6 +1,7 @@
 """Bytes on their way: cut off, refused, stalled, in parts; with a real server."""
 
 import hashlib
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 
 from streaming.cache import landing, transfer
 from streaming.cache.landing import Landing
-from streaming.cache.transfer import Network, Source
+from streaming.cache.transfer import Network, Source, Transfer
 from streaming.storage import NotFound, ObjectChanged, RetryPolicy, StoreError, store_for
 from tests.servers.files import Files
 from tests.servers.proxy import Fault, FaultProxy
@@ -73,6 +74,27 @@ def test_a_cut_connection_goes_on_where_it_was_cut(proxy: FaultProxy) -> None:
     begun = int(second.headers["range"].removeprefix("bytes=").rstrip("-"))
     assert 500_000 < begun <= first.sent
     assert second.sent == len(DATA) - begun
+
+
+def test_whoever_waits_goes_on_after_the_end_was_told(proxy: FaultProxy) -> None:
+    bringing = Network(4).bring(source(proxy), 0, len(DATA), lambda at, chunk: None)
+    told: list[str] = []
+
+    def wait() -> None:
+        bringing.wait()
+        told.append("waited")
+
+    waiter = threading.Thread(target=wait)
+
+    def end(_: Transfer) -> None:
+        waiter.join(0.1)  # time enough for going on too early
+        told.append("ended")
+
+    bringing.on_end = end
+    waiter.start()
+    bringing.begin()
+    waiter.join(30)
+    assert told == ["ended", "waited"]
 
 
 @pytest.mark.parametrize("fault", [Fault(cut_after=70_000, times=3), Fault(cut_after=0, times=3)])
