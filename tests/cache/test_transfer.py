@@ -10,8 +10,8 @@ import pytest
 
 from streaming.cache import landing, transfer
 from streaming.cache.landing import Landing
-from streaming.cache.transfer import Network, Source, Transfer
-from streaming.storage import NotFound, ObjectChanged, RetryPolicy, StoreError, store_for
+from streaming.cache.transfer import Network, Source
+from streaming.storage import Body, NotFound, ObjectChanged, RetryPolicy, StoreError, store_for
 from tests.servers.files import Files
 from tests.servers.proxy import Fault, FaultProxy
 
@@ -77,20 +77,26 @@ def test_a_cut_connection_goes_on_where_it_was_cut(proxy: FaultProxy) -> None:
 
 
 def test_whoever_waits_goes_on_after_the_end_was_told(proxy: FaultProxy) -> None:
-    bringing = Network(4).bring(source(proxy), 0, len(DATA), lambda at, chunk: None)
     told: list[str] = []
+
+    class EndsLate(Source):
+        def open(self, start: int, stop: int) -> Body:
+            body = super().open(start, stop)
+
+            def chunks() -> Iterator[bytes | memoryview]:
+                yield from body
+                waiter.join(0.1)  # all bytes are here: time enough to go on too early
+
+            return Body(chunks(), length=body.length, etag=body.etag, close=body.close)
 
     def wait() -> None:
         bringing.wait()
         told.append("waited")
 
+    whole = EndsLate(store_for(proxy.url), "x", len(DATA), RetryPolicy())
+    bringing = Network(4).bring(whole, 0, len(DATA), lambda at, chunk: None)
+    bringing.on_end = lambda _: told.append("ended")
     waiter = threading.Thread(target=wait)
-
-    def end(_: Transfer) -> None:
-        waiter.join(0.1)  # time enough for going on too early
-        told.append("ended")
-
-    bringing.on_end = end
     waiter.start()
     bringing.begin()
     waiter.join(30)

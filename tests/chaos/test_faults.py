@@ -239,10 +239,9 @@ def test_a_stopped_process_is_waited_for_and_named(remote: Path, tmp_path: Path)
 def test_a_silent_server_is_waited_for_and_named(remote: Path, tmp_path: Path) -> None:
     log = tmp_path / "log"
     with serving(remote) as proxy:
-        proxy.add(Fault(key="shard.00000", stall_after=100, times=1))
-        job = Job(
-            proxy.url, str(tmp_path / "local"), log=str(log), dataset={"download_timeout": 12}
-        )
+        # Each is given up for another request, after a second at least, and then twice as long.
+        proxy.add(Fault(key="shard.00000", stall_after=100, times=3))
+        job = Job(proxy.url, str(tmp_path / "local"), log=str(log))
         with running(job) as (rank,):
             assert sorted(rank.wait_for("epoch")) == ALL
     assert f"Waiting for shard 0 of {proxy.url}" in log.read_text()
