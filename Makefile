@@ -34,7 +34,7 @@ $(SERVERS): package.json
 	@if command -v npm >/dev/null; then \
 	    npm install --no-audit --no-fund --no-package-lock --silent && touch $@; \
 	else \
-	    echo "npm is missing, and with it Azurite: the tests of azure:// will be skipped"; \
+	    echo "npm is missing, and with it Azurite: the tests of azure:// will be skipped (make system installs it)"; \
 	fi
 
 # The client of alipan:// comes as source only. Without a C compiler, its tests say so.
@@ -92,7 +92,8 @@ docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 # The tests' servers that neither pip nor npm has.
-SYSTEM_PACKAGES := openssh-server nginx $(if $(shell command -v java),,default-jre-headless)
+SYSTEM_PACKAGES := openssh-server nginx $(if $(shell command -v java),,default-jre-headless) \
+    $(if $(shell command -v npm),,npm)
 system:
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  apt-get update -qq && apt-get install -qq -y --no-install-recommends $(SYSTEM_PACKAGES); \

@@ -62,8 +62,9 @@ def test_lines_are_parsed_without_msgspec(monkeypatch: pytest.MonkeyPatch) -> No
 @pytest.mark.long
 @pytest.mark.timeout(120)
 def test_progress_in_a_notebook(tmp_path: Path) -> None:
-    nbclient = pytest.importorskip("nbclient")
-    nbformat = pytest.importorskip("nbformat")
+    import nbclient
+    import nbformat
+
     cell = f"""
 from streaming.convert import convert
 convert([{{"x": x}} for x in range(100)], {str(tmp_path / "out")!r}, part_size=80).samples

@@ -248,7 +248,8 @@ def finished(out):
 @pytest.mark.timeout(600)
 def test_killed_five_times_at_random_moments(lines, tmp_path):
     """The driver is killed, and with it the Ray that it has started."""
-    psutil = pytest.importorskip("psutil")
+    import psutil
+
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     process = start(lines, whole)
     _, err = process.communicate(timeout=2 * LIMIT_S)

@@ -95,7 +95,8 @@ def test_killed_five_times_at_random_moments(lines: Path, tmp_path: Path, compre
 @pytest.mark.long
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs prctl")
 def test_workers_end_with_the_parent(lines: Path, tmp_path: Path) -> None:
-    psutil = pytest.importorskip("psutil")
+    import psutil
+
     out = tmp_path / "out"
     process = start(lines, out)
     deadline = time.monotonic() + LIMIT_S

@@ -1,12 +1,11 @@
 """What Spark's types become; nothing here starts Spark."""
 
 import pytest
+from pyspark.sql import types
 
 from streaming.base.converters import infer_dataframe_schema, is_json_compatible
 from streaming.convert import SchemaError
 from streaming.convert.engines.spark_types import check_encoding, spark_columns, spark_encoding
-
-types = pytest.importorskip("pyspark.sql.types")
 
 STRUCT = types.StructType([types.StructField("a", types.IntegerType())])
 DATED = types.StructType([types.StructField("a", types.DateType())])

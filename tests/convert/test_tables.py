@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from streaming.convert import ConvertError, SchemaError, convert, open_source
@@ -14,7 +15,6 @@ from streaming.convert.engines.processes import ProcessesEngine
 from streaming.convert.schema import arrow_encoding
 from tests.convert.folders import samples_of
 
-pa = pytest.importorskip("pyarrow")
 HERE = ProcessesEngine(0)
 
 
@@ -206,7 +206,8 @@ def test_files_that_differ_are_refused(tmp_path: Path) -> None:
 
 
 def test_pandas(tmp_path: Path) -> None:
-    pandas = pytest.importorskip("pandas")
+    import pandas
+
     frame = pandas.DataFrame(
         {
             "i": np.arange(3, dtype="i4"),
@@ -239,7 +240,8 @@ def test_pandas(tmp_path: Path) -> None:
 
 
 def test_polars(tmp_path: Path) -> None:
-    polars = pytest.importorskip("polars")
+    import polars
+
     frame = polars.DataFrame(
         {"i": [1, 2], "s": ["a", "b"], "l": [[1.5], []], "d": [{"x": 1}, {"x": 2}]},
         schema_overrides={"i": polars.UInt16},
@@ -263,7 +265,9 @@ def test_polars(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def datasets() -> Any:
-    return pytest.importorskip("datasets")
+    import datasets
+
+    return datasets
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,6 @@ import pytest
 
 from tests.engines.training import BATCH, SAMPLES, open_dataset, write
 
-pytest.importorskip("accelerate")
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 ROOT = Path(__file__).parents[2]

@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import lightning
 import pytest
 import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
 
 from streaming import StreamingDataLoader
 from tests.engines.training import (
@@ -18,8 +20,6 @@ from tests.engines.training import (
     write,
 )
 
-lightning = pytest.importorskip("lightning")
-ModelCheckpoint = pytest.importorskip("lightning.pytorch.callbacks").ModelCheckpoint
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 

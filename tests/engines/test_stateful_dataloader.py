@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import torch
+from torchdata import stateful_dataloader as torchdata
 
 from tests.engines.training import BATCH, loss_of, make_model, open_dataset, weights, write
 
-torchdata = pytest.importorskip("torchdata.stateful_dataloader")
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 LOADERS = [

@@ -5,13 +5,12 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from torch.utils.data import DataLoader
 
 from streaming import StreamingDataLoader
 from tests.engines.training import BATCH, loss_of, make_model, open_dataset, weights, write
 
-pytest.importorskip("accelerate")
-transformers = pytest.importorskip("transformers")
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 

@@ -234,7 +234,8 @@ def test_values_are_taken_without_loss(encoding: str, value: Any, expected: Any)
 
 
 def test_a_tensor_of_one_element_is_a_number() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     assert mds_decode("int", mds_encode("int", torch.tensor(3))) == 3
     assert mds_decode("float32", mds_encode("float32", torch.tensor(0.5))) == 0.5
     assert mds_decode("uint8", mds_encode("uint8", torch.tensor(200, dtype=torch.uint8))) == 200

@@ -94,7 +94,9 @@ def test_a_list_that_is_not_webvids(tmp_path):
 
 
 def laion(folder, number):
-    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     count = 5
     columns = {
         "NSFW": ["UNLIKELY"] * count,

@@ -36,7 +36,8 @@ def elsewhere() -> Iterator[Elsewhere]:
 def hub(elsewhere: Elsewhere, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
     for name in ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_ENDPOINT", "HF_OIDC_RESOURCE"):
         monkeypatch.delenv(name, raising=False)
-    constants = pytest.importorskip("huggingface_hub.constants")
+    from huggingface_hub import constants
+
     monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "no-token"))
     with Hub(elsewhere) as hub:
         yield hub

@@ -137,7 +137,6 @@ def prepare(wikipedia, out, *more):
 
 
 def test_wikipedia_becomes_masked_pairs(wikipedia, tmp_path):
-    pytest.importorskip("tokenizers")
     prepare(wikipedia, tmp_path / "out")
     raw = read(tmp_path / "out")
     data = StreamingEnWiki(local=str(tmp_path / "out"), batch_size=1)
@@ -173,7 +172,6 @@ def test_wikipedia_becomes_masked_pairs(wikipedia, tmp_path):
 
 
 def test_wikipedia_is_prepared_the_same_each_time(wikipedia, tmp_path):
-    pytest.importorskip("tokenizers")
     prepare(wikipedia, tmp_path / "a")
     prepare(wikipedia, tmp_path / "b")
     prepare(wikipedia, tmp_path / "c", "--random_seed", "7")
@@ -186,7 +184,6 @@ def test_wikipedia_is_prepared_the_same_each_time(wikipedia, tmp_path):
 
 
 def test_samples_are_picked_evenly_and_groups_merged(wikipedia, tmp_path):
-    pytest.importorskip("tokenizers")
     prepare(wikipedia, tmp_path / "out", "--size_limit", "4096")
     samples = read(tmp_path / "out")
     pick_eval_samples.run(
