@@ -16,14 +16,16 @@ import multiprocessing.queues
 import multiprocessing.resource_sharer
 import multiprocessing.synchronize
 import os
+import select
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import psutil
 from torch.utils.data import DataLoader
 
 from streaming import StreamingDataset
@@ -196,8 +198,23 @@ def parts(local: Path) -> list[str]:
     return sorted(path.name for path in local.glob(".part*"))
 
 
+def wait_for_end(processes: Iterable[psutil.Process], limit_s: float = LIMIT_S) -> None:
+    """Wait until other processes' children have ended, whether anybody reaps them or not."""
+    deadline = time.monotonic() + limit_s
+    for process in processes:
+        try:
+            end = os.pidfd_open(process.pid)
+        except ProcessLookupError:
+            continue
+        try:
+            ended, _, _ = select.select([end], [], [], max(0.0, deadline - time.monotonic()))
+            assert ended, f"{process} goes on"
+        finally:
+            os.close(end)
+
+
 def wait_until(true: Callable[[], bool], limit_s: float = LIMIT_S) -> None:
-    """Wait until something that nobody tells of has come about: in files, or other processes."""
+    """Wait until something that nobody tells of has come about: in folders, locks or /proc."""
     deadline = time.monotonic() + limit_s
     while not true():
         assert time.monotonic() < deadline, "it does not come about"

@@ -13,7 +13,7 @@ import pytest
 from streaming import StreamingDataset
 from streaming.cache import CacheFullError
 from tests.chaos.conftest import SAMPLES
-from tests.chaos.ranks import Job, parts, running, serving, wait_until
+from tests.chaos.ranks import Job, parts, running, serving, wait_for_end, wait_until
 from tests.servers.proxy import Fault
 
 pytestmark = pytest.mark.timeout(120)
@@ -52,13 +52,6 @@ def test_another_takes_over_what_was_being_fetched(
     assert not parts(local)
 
 
-def is_alive(process: psutil.Process) -> bool:
-    try:
-        return process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
 def wait_for_workers(pid: int, count: int) -> list[psutil.Process]:
     process = psutil.Process(pid)
     wait_until(lambda: len(process.children()) >= count)
@@ -90,7 +83,7 @@ def test_a_killed_job_starts_again_at_once(remote: Path, tmp_path: Path, whole_n
                 rank.kill()
         assert sorted(seen) == ALL
         assert not [name for name in cached if proxy.count(name)]
-        wait_until(lambda: not any(map(is_alive, workers)))
+        wait_for_end(workers)
     with running(Job(str(remote), str(local))) as (last,):
         assert last.wait_for("epoch") == ALL
     assert not parts(local)
@@ -210,7 +203,7 @@ def test_the_main_process_is_told_to_end(
             rank.process.join(30)
             assert rank.process.exitcode is not None
             gone_s = time.monotonic() - started
-            wait_until(lambda: not any(map(is_alive, workers)), 30)
+            wait_for_end(workers, 30)
             workers_s = time.monotonic() - started
     assert gone_s < 2.0, (gone_s, workers_s)
     assert workers_s < 6.5, (gone_s, workers_s)  # some for the machine the tests run on

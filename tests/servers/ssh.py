@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import getpass
 import os
 import shutil
 import socket
 import subprocess
-import time
+import threading
 from pathlib import Path
+from typing import IO
 
 MISSING = "OpenSSH's {} is not installed here: run `make system` as root (it needs apt)"
 
@@ -90,12 +90,23 @@ class SSHServer:
             f"Subsystem sftp internal-sftp {self._sftp}\n"
         )
         command = [self._sshd, "-D", "-e", "-f", str(self._config)]
-        with open(self._log, "wb") as log:
-            self._process = subprocess.Popen(command, stderr=log)
-        deadline = time.monotonic() + 30
-        while self._process.poll() is None and time.monotonic() < deadline:
-            with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self.port)):
-                # Somebody else's port would answer as well.
-                return b"Server listening on" in self._log.read_bytes()
-            time.sleep(0.01)
-        return False
+        self._process = subprocess.Popen(command, stderr=subprocess.PIPE)
+        lines = self._process.stderr
+        assert lines is not None
+        said = b""
+        for line in lines:
+            said += line
+            if line.startswith(b"Server listening on"):
+                break
+        self._log.write_bytes(said)
+        if b"Server listening on" not in said:
+            self._process.wait(30)
+            return False
+        # What it and its sessions say later goes to the log, so that the pipe never fills.
+        threading.Thread(target=self._keep_log, args=(lines,), daemon=True).start()
+        return True
+
+    def _keep_log(self, lines: IO[bytes]) -> None:
+        with open(self._log, "ab", buffering=0) as log, lines:
+            for line in lines:
+                log.write(line)
