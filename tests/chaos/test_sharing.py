@@ -1,5 +1,7 @@
 """Many processes, datasets and users at once, and what they leave: nothing."""
 
+import errno
+import fcntl
 import gc
 import os
 import stat
@@ -53,6 +55,38 @@ def test_a_node_fetches_each_shard_once(remote: Path, tmp_path: Path, workers: i
         assert proxy.bytes("index.json") < 16 * (remote / "index.json").stat().st_size
         assert sum(s["shards_fetched"] for s in stats) == 0
         assert sum(s["samples"] for s in stats) == len(seen)
+
+
+def no_lock(*args: Any) -> Any:
+    raise OSError(errno.ENOLCK, "No locks available")
+
+
+class WithoutLocks(StreamingDataset):
+    """A dataset on a file system that has no locks, as far as its process can tell."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        fcntl.fcntl = fcntl.flock = no_lock
+        super().__init__(**kwargs)
+
+
+@pytest.mark.parametrize("limit", [None, "limit"])
+def test_a_directory_without_locks_is_read_right(
+    remote: Path, tmp_path: Path, limit: str | None
+) -> None:
+    """Shards may be fetched more than once; each rank checks each of its samples."""
+    local = tmp_path / "local"
+    largest = max(path.stat().st_size for path in remote.glob("shard.*"))
+    index = (remote / "index.json").stat().st_size
+    options = {"cache_limit": index + 6 * largest} if limit else {}
+    jobs = [
+        Job(str(remote), str(local), rank, 4, kind=WithoutLocks, dataset=options, epochs=2)
+        for rank in range(4)
+    ]
+    with running(*jobs) as ranks:
+        for _ in range(2):
+            seen = [i for rank in ranks for i in rank.wait_for("epoch")]
+            assert sorted(set(seen)) == ALL
+        assert [rank.join() for rank in ranks] == [0] * 4
 
 
 # Opening and iterating.
