@@ -186,7 +186,7 @@ class _Buckets:
         num_buckets = int(homes.max(initial=0)) + 1
         # So narrow a type is sorted by counting.
         order = np.argsort(homes.astype(np.min_scalar_type(num_buckets)), kind="stable")
-        places, samples = places[order], samples[order]
+        places, samples = places.take(order), samples.take(order)
         bounds = np.arange(self.next_bucket + 1, self.next_bucket + num_buckets) * float(_BUCKET)
         begin = 0
         # Within a bucket places are in no order, but all are on one side of each bound.
@@ -235,7 +235,7 @@ class _Threads:
 def _sort(pieces: list[Moved], bucket_begin: int, out: NDArray[Any]) -> None:
     """Write a bucket's samples by their places."""
     for places, samples in _joined(pieces):
-        out[...] = samples[_argsort(places, bucket_begin)]
+        samples.take(_argsort(places, bucket_begin), out=out, mode="clip")
 
 
 def _joined(pieces: list[Moved]) -> list[Moved]:
@@ -254,4 +254,4 @@ def _argsort(places: NDArray[np.float64], bucket_begin: int) -> NDArray[np.intp]
     """
     steps = ((places - bucket_begin) * ((1 << 16) / _BUCKET)).astype(np.uint16)
     nearly = np.argsort(steps, kind="stable")
-    return nearly[np.argsort(places[nearly], kind="stable")]
+    return nearly.take(np.argsort(places.take(nearly), kind="stable"))
