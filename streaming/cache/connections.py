@@ -82,8 +82,8 @@ class Connections:
         self._urgent = 0
         self._lock = threading.Lock()
         self._order = itertools.count()
-        self._urgently_waiting: list[tuple[float, int, threading.Lock]] = []
-        self._waiting: list[tuple[float, int, threading.Lock]] = []
+        self._urgently_waiting: list[tuple[float, int, Callable[[], None]]] = []
+        self._waiting: list[tuple[float, int, Callable[[], None]]] = []
         self._bytes = 0
         self._begin_interval()
         self._baseline: float | None = None
@@ -101,16 +101,29 @@ class Connections:
             urgent: Whether somebody waits already, for little: such are before all others, and keep
                 to :attr:`urgent_most` instead of :attr:`limit`, which is about bytes in a second.
         """
-        with self._lock:
-            if self._is_free(urgent):
-                self._take(urgent)
-                return Turn(self, urgent)
-            gate = threading.Lock()
-            gate.acquire()
-            waiting = self._urgently_waiting if urgent else self._waiting
-            heapq.heappush(waiting, (need, next(self._order), gate))
+        gate = threading.Lock()
+        gate.acquire()
+        self.ask(need, urgent, gate.release)
         gate.acquire()  # whoever ends a turn hands it on
         return Turn(self, urgent)
+
+    def ask(self, need: float, urgent: bool, go: Callable[[], None]) -> None:
+        """Ask for a connection without waiting for it.
+
+        Args:
+            need: As for :meth:`turn`.
+            urgent: As for :meth:`turn`.
+            go: Called once there is one, perhaps at once, and perhaps by another thread, which
+                holds a lock meanwhile: it may do no more than note it. The connection is given back
+                by ending a :class:`Turn`.
+        """
+        with self._lock:
+            if not self._is_free(urgent):
+                waiting = self._urgently_waiting if urgent else self._waiting
+                heapq.heappush(waiting, (need, next(self._order), go))
+                return
+            self._take(urgent)
+        go()
 
     def moved(self, count: int) -> None:
         """Note that bytes came."""
@@ -158,7 +171,7 @@ class Connections:
             urgent = waiting is self._urgently_waiting
             while waiting and self._is_free(urgent):
                 self._take(urgent)
-                heapq.heappop(waiting)[2].release()
+                heapq.heappop(waiting)[2]()
 
     # How many.
 

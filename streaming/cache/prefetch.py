@@ -7,7 +7,6 @@ while there is nothing to do: until the iteration has moved on, or the process i
 
 import logging
 import threading
-from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 from streaming.cache.connections import Connections, Turn
 from streaming.cache.space import Victim
+from streaming.cache.window import Window
 
 log = logging.getLogger("streaming")
 
@@ -26,9 +26,6 @@ BLOCK = 1024
 """Samples whose shards are looked up at once."""
 SMALL_BYTES = 1 << 20
 """Shards up to this size come nearly as soon as a part of them."""
-DUE = 256
-"""Shards of so many samples to come are fetched however many bytes they are: each sample can lie in
-another one."""
 
 
 @dataclass(frozen=True)
@@ -94,21 +91,11 @@ class Prefetcher:
         self._order = _first_needs(needs.node)
         self._workers = needs.workers
         self._batch = needs.batch_size * needs.workers
-        self._bytes_ahead: float = bytes_ahead
-        if needs.samples_ahead is None:
-            self._ahead = max(DUE, int(bytes_ahead / max(1.0, needs.sample_bytes)))
-        else:
-            self._ahead = needs.samples_ahead * needs.workers
-            self._bytes_ahead = float("inf")
+        self._window = Window(
+            needs.workers, needs.samples_ahead, needs.sample_bytes, bytes_ahead
+        )
         self._changed = threading.Condition()
-        self._position = 0
-        self._wake_at = 0
         self._stopped = False
-        # What was taken from the order of need and that the node has not passed yet:
-        # (position, shard, bytes).
-        self._taken: deque[tuple[int, int, int]] = deque()
-        self._in_window: Counter[int] = Counter()
-        self._bytes = 0
         self._next: tuple[int, int] | None = None
         self._exhausted = False
         self._blocked = 0
@@ -119,16 +106,10 @@ class Prefetcher:
     def advance(self, position: int) -> None:
         """Tell how many samples this worker's iteration has handed out."""
         with self._changed:
-            self._position = position * self._workers
-            while self._taken and self._taken[0][0] < self._position:
-                _, shard, size = self._taken.popleft()
-                self._bytes -= size
-                self._in_window[shard] -= 1
-                if not self._in_window[shard]:
-                    del self._in_window[shard]
+            self._window.move(position * self._workers)
             if self._blocked:
                 self._changed.notify_all()
-            elif self._position >= self._wake_at:
+            elif self._window.position >= self._window.wake_at:
                 self._changed.notify()
 
     def stop(self) -> None:
@@ -166,7 +147,7 @@ class Prefetcher:
     def _fetch(self, need: int, shard: int) -> None:
         while True:
             with self._changed:
-                position = self._position
+                position = self._window.position
             try:
                 with self._connections.turn(need, self._is_urgent(need, shard)) as turn:
                     if self._stopped or self._fetcher.is_present(shard):
@@ -179,15 +160,15 @@ class Prefetcher:
                 return
             with self._changed:
                 self._blocked += 1
-                while self._position == position and not self._stopped:
+                while self._window.position == position and not self._stopped:
                     self._changed.wait()
                 self._blocked -= 1
-                if self._stopped or not self._in_window[shard]:
+                if self._stopped or shard not in self._window:
                     return
 
     def _is_urgent(self, need: int, shard: int) -> bool:
         """Whether a shard is wanted now, and small enough to come beside all others."""
-        due = need < self._position + 2 * self._batch
+        due = need < self._window.position + 2 * self._batch
         return due and self._fetcher.size(shard) <= SMALL_BYTES
 
     def _take(self) -> tuple[int, int] | None:
@@ -203,35 +184,23 @@ class Prefetcher:
                 self._changed.notify_all()
                 return None
             position, shard = self._next
-            if position < self._position:
+            if position < self._window.position:
                 self._next = None
                 continue
-            if self._is_enough(position):
+            if self._window.is_enough(position):
                 return None
             self._next = None
-            is_missing = not self._in_window[shard] and not self._fetcher.is_present(shard)
+            is_missing = shard not in self._window and not self._fetcher.is_present(shard)
             fetch = is_missing and self._fetcher.is_fetched(shard)
             size = self._fetcher.size(shard) if fetch else 0
-            self._taken.append((position, shard, size))
-            self._bytes += size
-            self._in_window[shard] += 1
+            self._window.take(position, shard, size)
             if fetch:
                 return position, shard
         return None
 
-    def _is_enough(self, position: int) -> bool:
-        if position >= self._position + self._ahead:
-            self._wake_at = position - self._ahead + 1
-        elif self._bytes >= self._bytes_ahead and position >= self._position + DUE:
-            self._wake_at = 0
-        else:
-            return False
-        return True
-
     def _may_evict(self, victim: Victim) -> bool:
-        """Spare what is needed before, here or (fetched and not opened yet) by other processes."""
         with self._changed:
-            return victim.was_opened and not self._in_window[self._fetcher.number(victim)]
+            return self._window.may_evict(self._fetcher.number(victim), victim.was_opened)
 
 
 def _first_needs(blocks: Iterator[Ints]) -> Iterator[tuple[int, int]]:

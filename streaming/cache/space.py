@@ -1,6 +1,6 @@
 """The space that shards take: reserving it before a download, evicting what was unused longest.
 
-"What is evicted first?" is answered by :meth:`Space._evict_until`.
+"What is evicted first?" is answered by :func:`make_way`.
 """
 
 import errno
@@ -10,9 +10,10 @@ import shutil
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from streaming.cache.directory import NOT_OURS, Directory, Entry
@@ -35,6 +36,44 @@ class Victim:
 
 
 MayEvict = Callable[[Victim], bool]
+
+
+
+def make_way(
+    excess: int,
+    victims: Iterable[Victim],
+    may_evict: MayEvict,
+    evict: Callable[[Victim], int],
+) -> bool:
+    """Evict shards, least recently used first.
+
+    Args:
+        excess: Bytes that have to go.
+        victims: The shards that could go, the one unused longest first.
+        may_evict: Which of them may.
+        evict: Evicts one; returns the bytes that are free then.
+
+    Returns:
+        Whether so many bytes went.
+
+    Example:
+        >>> old, new = Victim(0, 7, 60, 1, True), Victim(0, 3, 60, 2, True)
+        >>> gone = []
+        >>> make_way(50, [old, new], lambda victim: True, lambda one: gone.append(one) or one.size)
+        True
+        >>> [victim.shard for victim in gone]
+        [7]
+    """
+    if excess <= 0:
+        return True
+    for victim in victims:
+        if not may_evict(victim):
+            continue
+        excess -= evict(victim)
+        if excess <= 0:
+            return True
+    return False
+
 
 READERS_S = 20.0
 """How long to wait for the room of shards that were evicted, while others have them open."""
@@ -283,26 +322,22 @@ class Space:
         busy: list[tuple[int, int]],
     ) -> bool:
         """Evict shards, least recently used first; whether that many bytes are free then."""
-        if excess <= 0:
-            return True
-        for victim in _victims(entries):
-            if (
-                keep is not None
-                and victim.shard == keep[1]
-                and self._is_same(victim.directory, keep[0])
-            ):
-                continue
-            if not may_evict(victim):
-                continue
+        kept = (lambda victim: False) if keep is None else partial(self._is_of, keep)
+
+        def evict(victim: Victim) -> int:
             freed = self._remove(victim.directory, victim.shard)
             if freed is None:
                 busy.append((victim.directory, victim.shard))
             elif freed or not self.directories[victim.directory].is_present(victim.shard):
-                # Otherwise it is another user's, who alone may remove it.
-                excess -= victim.size
-                if excess <= 0:
-                    return True
-        return False
+                return victim.size
+            return 0  # it is another user's, who alone may remove it
+
+        return make_way(
+            excess, _victims(entries), lambda victim: not kept(victim) and may_evict(victim), evict
+        )
+
+    def _is_of(self, keep: tuple[int, int], victim: Victim) -> bool:
+        return victim.shard == keep[1] and self._is_same(victim.directory, keep[0])
 
     def _create(self, at: int, shard: int, parts: dict[str, int], may_evict: MayEvict) -> None:
         """Create the files; where the disk is full, the least recently used shards make way."""
