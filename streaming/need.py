@@ -1,6 +1,6 @@
 """What a node's workers will need, in order: from the plan of an epoch to what is fetched ahead."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -34,7 +34,7 @@ def needs_of(dataset: Any, epoch: EpochPlan, place: Place, skip: int) -> Needs:
         samples_ahead=dataset._samples_ahead,
         sample_bytes=dataset._sample_bytes(),
         batch_size=dataset.batch_size or 1,
-        sparse=_sparse_streams(dataset),
+        sparse=sparse_streams(dataset),
     )
 
 
@@ -56,14 +56,30 @@ def _places_on_node(dataset: Any, place: Place) -> list[Place]:
             found = place_of(dataset._placement.shared(other, dataset.replication))
             if found[0] == place[0]:
                 places.add(found)
-    # In order of use: workers take turns, and within a turn each rank has its batch.
+    return in_turn(places)
+
+
+def in_turn(places: Iterable[Place]) -> list[Place]:
+    """Places in order of use: workers take turns, and within a turn each rank has its batch."""
     return sorted(places, key=lambda place: (place[2], place[1]))
 
 
 def _interleaved(epoch: EpochPlan, places: list[Place], skip: int) -> Iterator[Ints]:
-    """The samples of several workers by their positions: first the first one of each."""
+    """The samples of several workers in the order in which their node needs them."""
     size = max(64, BLOCK // len(places))
-    blocks = [sample_blocks(epoch, place, skip, size) for place in places]
+    return interleave([sample_blocks(epoch, place, skip, size) for place in places])
+
+
+def interleave(blocks: Sequence[Iterator[Ints]]) -> Iterator[Ints]:
+    """The samples of several workers by their positions: first the first one of each.
+
+    Args:
+        blocks: The samples of each worker, in blocks of equal sizes.
+
+    Example:
+        >>> list(interleave([iter([np.array([1, 2])]), iter([np.array([7])])]))
+        [array([1, 7, 2])]
+    """
     none = np.empty(0, np.int64)
     for parts in zip_longest(*blocks, fillvalue=none):
         table = np.full((max(map(len, parts)), len(parts)), -1, np.int64)
@@ -72,7 +88,7 @@ def _interleaved(epoch: EpochPlan, places: list[Place], skip: int) -> Iterator[I
         yield table[table >= 0]
 
 
-def _sparse_streams(dataset: Any) -> tuple[int, ...]:
+def sparse_streams(dataset: Any) -> tuple[int, ...]:
     """The streams of which an epoch takes so little that their shards are not fetched."""
     found = []
     for number, stream in enumerate(dataset.streams):

@@ -91,9 +91,7 @@ class Prefetcher:
         self._order = _first_needs(needs.node)
         self._workers = needs.workers
         self._batch = needs.batch_size * needs.workers
-        self._window = Window(
-            needs.workers, needs.samples_ahead, needs.sample_bytes, bytes_ahead
-        )
+        self._window = Window(needs.workers, needs.samples_ahead, needs.sample_bytes, bytes_ahead)
         self._changed = threading.Condition()
         self._stopped = False
         self._next: tuple[int, int] | None = None

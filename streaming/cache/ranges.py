@@ -1,7 +1,7 @@
 """Reading samples by ranges where their shards are not here, beside fetching those or instead.
 
 "When are ranges cheaper?" is answered by :func:`is_sparse` for what an epoch takes of a stream, and
-by :meth:`Ranges._is_worth` for samples that can't wait, or that come one by one.
+by :func:`is_worth` for samples that can't wait, or that come one by one.
 """
 
 import logging
@@ -61,6 +61,25 @@ def is_sparse(chosen: float, in_shard: float, sample_bytes: float) -> bool:
     return taken * (sample_bytes + REQUEST_BYTES) < sample_bytes
 
 
+def is_worth(spent: int, cost: int, size: int) -> bool:
+    """Whether more ranges of a shard are still cheap beside all of it, which comes as well.
+
+    Without knowing what comes, paying by the piece until that has cost a good part of the whole,
+    and then the whole, is never much dearer than what would have been best (the ski rental problem;
+    Karlin, Manasse, Rudolph, Sleator: Competitive snoopy caching, 1988).
+
+    Args:
+        spent: Bytes asked for by ranges so far.
+        cost: These, and what their requests cost.
+        size: Bytes of the shard.
+
+    Example:
+        >>> is_worth(1 << 20, 10 << 20, 64 << 20), is_worth(1 << 20, 17 << 20, 64 << 20)
+        (True, False)
+    """
+    return spent < size // COPIED and cost < size // COST
+
+
 @dataclass(order=True)
 class _Span:
     """Bytes of a file that are here, or on their way."""
@@ -105,7 +124,7 @@ class RangedFile(Ranged):
         with self._lock:
             pairs = zip(begins.tolist(), ends.tolist(), strict=True)
             wanted = sorted({pair for pair in pairs if self._find(*pair) is None})
-            for start, stop in _joined(wanted):
+            for start, stop in joined(wanted):
                 self._begin(start, stop)
         self._trim()
 
@@ -164,7 +183,7 @@ class RangedFile(Ranged):
             self._spans = [span for span in self._spans if span.start != start]
 
 
-def _joined(spans: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+def joined(spans: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """Spans in order of their starts, those joined that are close to one another."""
     start = stop = -1
     for begin, end in spans:
@@ -250,16 +269,9 @@ class Ranges:
             found.ask(places)
 
     def _is_worth(self, files: list[RangedFile], at: int, size: int) -> bool:
-        """Whether more ranges of a shard are still cheap beside all of it.
-
-        Without knowing what comes, paying by the piece until that has cost a good part of the
-        whole, and then the whole, is never much dearer than what would have been best (the ski
-        rental problem; Karlin, Manasse, Rudolph, Sleator: Competitive snoopy caching, 1988).
-        """
         if at in self._sparse:
             return True
-        spent, cost = sum(file.spent for file in files), sum(file.cost for file in files)
-        return spent < size // COPIED and cost < size // COST
+        return is_worth(sum(file.spent for file in files), sum(file.cost for file in files), size)
 
     def version(self, shard: int) -> Version | None:
         """The version that a shard's samples are read of by ranges, and all of it has to be."""

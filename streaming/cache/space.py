@@ -38,7 +38,6 @@ class Victim:
 MayEvict = Callable[[Victim], bool]
 
 
-
 def make_way(
     excess: int,
     victims: Iterable[Victim],

@@ -18,6 +18,7 @@ class Window:
         sample_bytes: What a sample takes on average.
         bytes_ahead: How far to look ahead where it is not said in samples: until the samples take
             so many bytes, or the shards that are not here and not needed yet do.
+        due: For how many samples shards are fetched however many bytes they are.
 
     Example:
         >>> window = Window(2, None, sample_bytes=100.0, bytes_ahead=100_000)
@@ -31,18 +32,27 @@ class Window:
     """
 
     def __init__(
-        self, workers: int, samples_ahead: int | None, sample_bytes: float, bytes_ahead: float
+        self,
+        workers: int,
+        samples_ahead: int | None,
+        sample_bytes: float,
+        bytes_ahead: float,
+        due: int = DUE,
     ) -> None:
         self.position = 0
         """The first sample of the node that is not used yet."""
         self.wake_at = 0
         """From which position on there is more to fetch; 0 where any step can bring that about."""
+        self.due = due
+        """How far shards are fetched however many bytes they are, in samples of the node."""
         self._bytes_ahead = bytes_ahead
         if samples_ahead is None:
-            self._ahead = max(DUE, int(bytes_ahead / max(1.0, sample_bytes)))
+            ahead = max(due, int(bytes_ahead / max(1.0, sample_bytes)))
         else:
-            self._ahead = samples_ahead * workers
+            ahead = samples_ahead * workers
             self._bytes_ahead = float("inf")
+        self.ahead = ahead
+        """How far to look ahead at most, in samples of the node."""
         # What was taken from the order of need and that the node has not passed yet:
         # (position, shard, bytes).
         self._taken: deque[tuple[int, int, int]] = deque()
@@ -61,9 +71,9 @@ class Window:
 
     def is_enough(self, position: int) -> bool:
         """Whether what is needed at a position need not be fetched yet."""
-        if position >= self.position + self._ahead:
-            self.wake_at = position - self._ahead + 1
-        elif self._bytes >= self._bytes_ahead and position >= self.position + DUE:
+        if position >= self.position + self.ahead:
+            self.wake_at = position - self.ahead + 1
+        elif self._bytes >= self._bytes_ahead and position >= self.position + self.due:
             self.wake_at = 0
         else:
             return False

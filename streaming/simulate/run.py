@@ -1,0 +1,156 @@
+"""Simulate the epochs of a run, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streaming.simulate.clock import Clock
+from streaming.simulate.data import Data
+from streaming.simulate.fetching import Node
+from streaming.simulate.shelf import Shelf
+from streaming.simulate.training import Trainer, Worker
+
+__all__ = ["EpochRun", "NodeRun", "run_epochs"]
+
+
+@dataclass(frozen=True, eq=False)
+class NodeRun:
+    """What one node did in an epoch."""
+
+    node: int
+    bytes: int
+    """Bytes that came over the network."""
+    shard_bytes: int
+    """Bytes of shards that came whole."""
+    range_bytes: int
+    """Bytes of samples that were read by ranges."""
+    fetched: NDArray[np.int64]
+    """How often each shard came."""
+    evicted: int
+    most_used: int
+    """Most bytes that its shards took."""
+    arrivals: NDArray[np.float64]
+    """When each shard came, in seconds, and which it was: of shape (arrivals, 2)."""
+    worker_waited_s: float
+    """How long its workers waited for shards, added up."""
+    worker_busy_s: float
+    """How long they read and decoded, added up."""
+
+
+@dataclass(frozen=True, eq=False)
+class EpochRun:
+    """What happened in an epoch."""
+
+    start_s: float
+    """When it began."""
+    end_s: float
+    """When its last step ended."""
+    began_s: NDArray[np.float64]
+    """When each step began."""
+    waited_s: NDArray[np.float64]
+    """How long each step waited for its batches."""
+    nodes: list[NodeRun]
+
+
+def run_epochs(
+    data: Data,
+    nodes: Sequence[int],
+    epochs: int,
+    batch: int | None = None,
+    unit: int = 1,
+    most: int | None = None,
+) -> list[EpochRun]:
+    """Simulate some epochs on some nodes.
+
+    Args:
+        data: The data.
+        nodes: The nodes that are simulated; the others are taken to be as fast.
+        epochs: How many epochs.
+        batch: Simulated samples in a simulated batch; None for the batch size.
+        unit: How many batches, and steps, each simulated one stands for.
+        most: Simulated steps of an epoch at most; None for all.
+
+    Raises:
+        ValueError: If the cache's limit is too small for a shard, or the order's parameters don't
+            go together.
+
+    Example:
+        >>> from streaming.simulate.setup import Setup, StreamSetup
+        >>> stream = StreamSetup(shards=4, samples=100, sample_bytes=1000)
+        >>> setup = Setup(
+        ...     streams=[stream], ranks=1, workers=0, batch_size=100, shuffle=False, step_s=1.0,
+        ...     bandwidth=100_000, connection_bandwidth=None, latency_s=0.0, max_connections=1)
+        >>> first, second = run_epochs(Data(setup), [0], 2)
+        >>> [round(at, 6) for at in first.began_s.tolist()]
+        [1.0, 2.0, 3.0, 4.0]
+        >>> second.end_s - second.start_s, first.nodes[0].bytes, second.nodes[0].bytes
+        (4.0, 400000, 0)
+    """
+    setup, clock = data.setup, Clock()
+    limit = None if setup.cache_limit is None else int(setup.cache_limit)
+    shelves = {node: Shelf(clock, data, limit) for node in nodes}
+    return [_run_epoch(clock, data, shelves, epoch, batch, unit, most) for epoch in range(epochs)]
+
+
+def _run_epoch(
+    clock: Clock,
+    data: Data,
+    shelves: dict[int, Shelf],
+    epoch: int,
+    batch: int | None,
+    unit: int,
+    most: int | None,
+) -> EpochRun:
+    setup, start = data.setup, clock.now
+    simulated, ranks, workers = [], [], []
+    for number, shelf in shelves.items():
+        node = Node(clock, data, data.work(epoch, number, batch), shelf)
+        own = [Worker(node, process, unit) for process in node.processes]
+        of_rank: list[list[Worker]] = [[] for _ in range(setup.ranks)]
+        for rank, worker in zip(node.work.ranks, own, strict=True):
+            of_rank[rank].append(worker)
+        ranks.extend(of_rank)
+        workers.append(own)
+        simulated.append((number, node, shelf.evicted))
+        shelf.most_used = shelf.used
+    trainer = Trainer(clock, ranks, setup.step_s * unit, most)
+
+    def begin() -> None:
+        for own in workers:
+            for worker in own:
+                worker.begin()
+
+    clock.after(setup.startup_s, begin)
+    clock.soon(trainer.begin)
+    clock.run(lambda: trainer.is_over)
+    if not trainer.is_over:
+        raise RuntimeError("The simulation has come to a standstill; please report its settings.")
+    end = clock.now
+    done = [
+        NodeRun(
+            node=number,
+            bytes=node.bytes,
+            shard_bytes=int((node.fetched * data.travels).sum()),
+            range_bytes=node.range_bytes,
+            fetched=node.fetched,
+            evicted=node.shelf.evicted - evicted,
+            most_used=node.shelf.most_used,
+            arrivals=np.array(node.arrivals, np.float64).reshape(-1, 2),
+            worker_waited_s=sum(worker.waited_s for worker in own),
+            worker_busy_s=sum(worker.decoded_s for worker in own),
+        )
+        for (number, node, evicted), own in zip(simulated, workers, strict=True)
+    ]
+    _end(clock, simulated)
+    return EpochRun(start, end, np.array(trainer.began_s), np.array(trainer.waited_s), done)
+
+
+def _end(clock: Clock, simulated: list[tuple[int, Node, int]]) -> None:
+    """End the epoch's processes, with what they have under way."""
+    clock.clear()
+    for _, node, _ in simulated:
+        node.shelf.give_up()
