@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streaming.order import get_shuffle
+from streaming.simulate.quality import diversity
 
 Ints = NDArray[np.int64]
 
@@ -56,12 +57,6 @@ def places(order: Ints, shards: int, inner: slice) -> tuple[Ints, Ints, float]:
     middle = by_shard.mean(axis=1)
     counted = by_shard[(middle >= inner.start) & (middle < inner.stop)]
     return by_shard[:, 0], by_shard[:, -1], float(np.sqrt(counted.var(axis=1).mean()))
-
-
-def diversity(order: Ints, window: int) -> float:
-    """The mean number of distinct shards in windows of an order."""
-    windows = np.sort(order[: len(order) // window * window].reshape(-1, window), axis=1)
-    return float((1 + (np.diff(windows, axis=1) != 0).sum(axis=1)).mean())
 
 
 def coming(order: Ints, step: int) -> Any:

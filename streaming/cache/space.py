@@ -13,7 +13,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from streaming.cache.directory import NOT_OURS, Directory, Entry
@@ -321,7 +320,6 @@ class Space:
         busy: list[tuple[int, int]],
     ) -> bool:
         """Evict shards, least recently used first; whether that many bytes are free then."""
-        kept = (lambda victim: False) if keep is None else partial(self._is_of, keep)
 
         def evict(victim: Victim) -> int:
             freed = self._remove(victim.directory, victim.shard)
@@ -332,11 +330,16 @@ class Space:
             return 0  # it is another user's, who alone may remove it
 
         return make_way(
-            excess, _victims(entries), lambda victim: not kept(victim) and may_evict(victim), evict
+            excess,
+            _victims(entries),
+            lambda victim: not self._is_of(keep, victim) and may_evict(victim),
+            evict,
         )
 
-    def _is_of(self, keep: tuple[int, int], victim: Victim) -> bool:
-        return victim.shard == keep[1] and self._is_same(victim.directory, keep[0])
+    def _is_of(self, keep: tuple[int, int] | None, victim: Victim) -> bool:
+        if keep is None or victim.shard != keep[1]:
+            return False
+        return self._is_same(victim.directory, keep[0])
 
     def _create(self, at: int, shard: int, parts: dict[str, int], may_evict: MayEvict) -> None:
         """Create the files; where the disk is full, the least recently used shards make way."""

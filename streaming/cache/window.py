@@ -80,7 +80,7 @@ class Window:
         return True
 
     def take(self, position: int, shard: int, size: int) -> None:
-        """Let it reach a position, at which a shard is needed of which so many bytes are to come."""
+        """Let it reach a position, at which a shard is needed that so many bytes are to come of."""
         self._taken.append((position, shard, size))
         self._bytes += size
         self._shards[shard] += 1

@@ -111,7 +111,7 @@ class Link:
         >>> clock, ended = Clock(), []
         >>> link = Link(clock, rate=100.0, connection_rate=60.0)
         >>> meter = Meter(link)
-        >>> link.send(60, meter, lambda: ended.append(clock.now))  # alone at first: 60 bytes a second
+        >>> link.send(60, meter, lambda: ended.append(clock.now))  # 60 bytes a second at first
         >>> clock.after(0.5, lambda: link.send(75, meter, lambda: ended.append(clock.now)))
         >>> clock.run(lambda: False)
         >>> [round(at, 3) for at in ended], meter.read()
@@ -137,7 +137,7 @@ class Link:
         return self._served
 
     def send(self, size: float, meter: Meter, then: Call) -> None:
-        """Have some bytes come over one more connection, and something called when they are here."""
+        """Have bytes come over one more connection, and something called when they are here."""
         meter.change(1)
         heapq.heappush(self._busy, (self.served() + size, next(self._numbers), meter, then))
         self._share()

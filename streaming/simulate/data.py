@@ -94,7 +94,7 @@ class Data:
     """
 
     def __init__(self, setup: Setup, thin: int = 1) -> None:
-        self.setup, self.thin = setup, thin
+        self.setup, self.thin, self.weight = setup, thin, thin
         self._streams = [_describe(stream) for stream in setup.streams]
         self._weights = _weigh(setup, self._streams)
         self._finish()
@@ -114,10 +114,15 @@ class Data:
         self.thinned = np.where(self.samples > 0, sizes, 0)
         """Samples of each shard that are simulated."""
 
-    def thinned_by(self, thin: int) -> Data:
-        """The same data, thinned."""
+    def thinned_by(self, thin: int, weight: int | None = None) -> Data:
+        """The same data, thinned.
+
+        Args:
+            thin: How many samples there are for each that is left.
+            weight: How many each of those stands for, in time and bytes; None for as many.
+        """
         other = Data.__new__(Data)
-        other.setup, other.thin = self.setup, thin
+        other.setup, other.thin, other.weight = self.setup, thin, thin if weight is None else weight
         other._streams, other._weights = self._streams, self._weights
         other._finish()
         return other
@@ -125,7 +130,8 @@ class Data:
     def ordered_by(self, setup: Setup) -> Data:
         """The same data in another plan, which has the same streams."""
         other = Data.__new__(Data)
-        other.setup, other.thin, other._streams = setup, self.thin, self._streams
+        other.setup, other._streams = setup, self._streams
+        other.thin, other.weight = self.thin, self.weight
         other._weights = _weigh(setup, self._streams)
         other._finish()
         return other
@@ -143,12 +149,14 @@ class Data:
     @cached_property
     def travels(self) -> Ints:
         """Bytes that come over the network for each shard."""
-        return np.where(self.zipped > 0, self.zipped, self.raw)
+        travels: Ints = np.where(self.zipped > 0, self.zipped, self.raw)
+        return travels
 
     @cached_property
     def reserves(self) -> Ints:
         """Bytes that each shard takes while it is fetched."""
-        return self.raw + self.zipped
+        reserves: Ints = self.raw + self.zipped
+        return reserves
 
     @cached_property
     def keeps(self) -> Ints:
@@ -165,7 +173,8 @@ class Data:
         """Which shards samples may be read of before they are here."""
         is_sparse = np.isin(self.streams, self.sparse)
         large = (self.raw > SMALL_BYTES) | is_sparse
-        return large & (self.zipped == 0) & (not self.setup.validate_hash)
+        ranged: NDArray[np.bool_] = large & (self.zipped == 0) & (not self.setup.validate_hash)
+        return ranged
 
     def params(self) -> OrderParams:
         """What determines the order of samples.
@@ -226,7 +235,7 @@ class Data:
         return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.thinned)])
 
     @cached_property
-    def _plans(self) -> dict[int, Any]:
+    def _plans(self) -> dict[tuple[int, int], Any]:
         return {}
 
     def work(self, epoch: int, node: int, batch: int | None = None) -> Work:
@@ -262,7 +271,8 @@ class Data:
 
     def place(self, ids: Ints, shard: int) -> Ints:
         """Where in a shard some of its samples are, by their numbers."""
-        return ids - self._bounds[shard]
+        places: Ints = ids - self._bounds[shard]
+        return places
 
 
 @dataclass(frozen=True, eq=False)
@@ -307,6 +317,16 @@ class Needs:
         self._span = dict(
             zip(found.tolist(), zip(starts.tolist(), ends.tolist(), strict=True), strict=True)
         )
+
+    @cached_property
+    def longest_pause(self) -> int:
+        """The most positions that lie between two uses of a shard."""
+        if len(self._order) < 2:
+            return 0
+        pauses = np.diff(self._order)
+        starts = np.array([start for start, _ in self._span.values()], np.int64)
+        pauses[starts[1:] - 1] = 0  # those are between shards
+        return max(0, int(pauses.max()) - 1)
 
     def next(self, shard: int, position: int) -> int | None:
         """Where a shard is needed next, from a position on; None if nowhere."""

@@ -54,7 +54,9 @@ class Node:
         self.is_limited = setup.cache_limit is not None
         self.travels, self.reserves = data.travels.tolist(), data.reserves.tolist()
         self.is_sparse = np.isin(data.streams, data.sparse).tolist()
-        self.is_ranged = data.ranged & (data.thin == 1)
+        # A sample that stands for many is not read by itself.
+        by_itself = data.weight == 1 and work.batch == setup.batch_size
+        self.is_ranged = data.ranged & by_itself
         self.waiting: dict[int, list[Callable[[], None]]] = {}
         """Who waits for which shard."""
         self.without_room: list[Callable[[], None]] = []
@@ -117,20 +119,20 @@ class Process:
 
     def __init__(self, node: Node, number: int, workers: int, most: int) -> None:
         data = node.data
-        setup, thin = data.setup, data.thin
+        setup, weight = data.setup, data.weight
         self.node, self.number, self._workers = node, number, workers
         self.meter = Meter(node.link)
         self._counted = 0
         self.connections = Connections(most, clock=lambda: node.clock.now)
-        ahead = None if setup.predownload is None else -(-int(setup.predownload) // thin)
+        ahead = None if setup.predownload is None else -(-int(setup.predownload) // weight)
         limit = None if setup.cache_limit is None else int(setup.cache_limit)
-        size = data.sample_bytes * thin
+        size = data.sample_bytes * weight
         self.window = Window(
             workers,
             ahead,
             size,
             BYTES_AHEAD if limit is None else min(BYTES_AHEAD, limit // 2),
-            due=max(1, DUE // thin),
+            due=max(1, DUE // weight),
         )
         self._batch = node.work.batch
         self._ids, self._shards = node.work.ids[number], node.work.shards[number]
@@ -374,7 +376,7 @@ class Process:
                 self.ask(start, self._asked)
 
     def ask(self, start: int, stop: int) -> None:
-        """Ask for samples, some of its own in a row, whose shards are not here, if it is worth it."""
+        """Ask for some of its samples, those whose shards are not here, where it is worth it."""
         node = self.node
         shards = self._shards[start:stop]
         for shard in node.shelf.absent(np.unique(shards)):

@@ -28,6 +28,8 @@ class NodeRun:
     """Bytes of shards that came whole."""
     range_bytes: int
     """Bytes of samples that were read by ranges."""
+    wanted_bytes: int
+    """Bytes of the shards that it needs in the epoch and that were not here before."""
     fetched: NDArray[np.int64]
     """How often each shard came."""
     evicted: int
@@ -53,6 +55,8 @@ class EpochRun:
     """When each step began."""
     waited_s: NDArray[np.float64]
     """How long each step waited for its batches."""
+    steps: int
+    """Steps of the whole epoch, of which the first ones were simulated."""
     nodes: list[NodeRun]
 
 
@@ -63,6 +67,7 @@ def run_epochs(
     batch: int | None = None,
     unit: int = 1,
     most: int | None = None,
+    fetches: int | None = None,
 ) -> list[EpochRun]:
     """Simulate some epochs on some nodes.
 
@@ -73,6 +78,8 @@ def run_epochs(
         batch: Simulated samples in a simulated batch; None for the batch size.
         unit: How many batches, and steps, each simulated one stands for.
         most: Simulated steps of an epoch at most; None for all.
+        fetches: Shards that a node fetches in an epoch before the simulation is cut short; None for
+            all.
 
     Raises:
         ValueError: If the cache's limit is too small for a shard, or the order's parameters don't
@@ -93,7 +100,24 @@ def run_epochs(
     setup, clock = data.setup, Clock()
     limit = None if setup.cache_limit is None else int(setup.cache_limit)
     shelves = {node: Shelf(clock, data, limit) for node in nodes}
-    return [_run_epoch(clock, data, shelves, epoch, batch, unit, most) for epoch in range(epochs)]
+    cut = _Cut(most, fetches)
+    return [_run_epoch(clock, data, shelves, epoch, batch, unit, cut) for epoch in range(epochs)]
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """When to simulate no more of an epoch."""
+
+    steps: int | None
+    fetches: int | None
+
+    def is_reached(self, trainer: Trainer, nodes: list[Node]) -> bool:
+        made = len(trainer.began_s)
+        if self.steps is not None and made >= self.steps:
+            return True
+        if self.fetches is None or made < 2:
+            return False
+        return any(len(node.arrivals) >= self.fetches for node in nodes)
 
 
 def _run_epoch(
@@ -103,21 +127,16 @@ def _run_epoch(
     epoch: int,
     batch: int | None,
     unit: int,
-    most: int | None,
+    cut: _Cut,
 ) -> EpochRun:
     setup, start = data.setup, clock.now
-    simulated, ranks, workers = [], [], []
-    for number, shelf in shelves.items():
-        node = Node(clock, data, data.work(epoch, number, batch), shelf)
-        own = [Worker(node, process, unit) for process in node.processes]
-        of_rank: list[list[Worker]] = [[] for _ in range(setup.ranks)]
-        for rank, worker in zip(node.work.ranks, own, strict=True):
-            of_rank[rank].append(worker)
-        ranks.extend(of_rank)
-        workers.append(own)
-        simulated.append((number, node, shelf.evicted))
-        shelf.most_used = shelf.used
-    trainer = Trainer(clock, ranks, setup.step_s * unit, most)
+    nodes = [
+        Node(clock, data, data.work(epoch, number, batch), shelf)
+        for number, shelf in shelves.items()
+    ]
+    workers = [[Worker(node, process, unit) for process in node.processes] for node in nodes]
+    before = [_Before.of(data, node) for node in nodes]
+    trainer = Trainer(clock, _by_rank(nodes, workers, setup.ranks), setup.step_s * unit)
 
     def begin() -> None:
         for own in workers:
@@ -126,31 +145,64 @@ def _run_epoch(
 
     clock.after(setup.startup_s, begin)
     clock.soon(trainer.begin)
-    clock.run(lambda: trainer.is_over)
-    if not trainer.is_over:
+    clock.run(lambda: trainer.is_over or cut.is_reached(trainer, nodes))
+    if not trainer.is_over and not cut.is_reached(trainer, nodes):
         raise RuntimeError("The simulation has come to a standstill; please report its settings.")
-    end = clock.now
+    end = clock.now if trainer.is_over else trainer.end_s()
     done = [
-        NodeRun(
-            node=number,
-            bytes=node.bytes,
-            shard_bytes=int((node.fetched * data.travels).sum()),
-            range_bytes=node.range_bytes,
-            fetched=node.fetched,
-            evicted=node.shelf.evicted - evicted,
-            most_used=node.shelf.most_used,
-            arrivals=np.array(node.arrivals, np.float64).reshape(-1, 2),
-            worker_waited_s=sum(worker.waited_s for worker in own),
-            worker_busy_s=sum(worker.decoded_s for worker in own),
-        )
-        for (number, node, evicted), own in zip(simulated, workers, strict=True)
+        _node_run(data, number, *parts)
+        for number, *parts in zip(shelves, nodes, workers, before, strict=True)
     ]
-    _end(clock, simulated)
-    return EpochRun(start, end, np.array(trainer.began_s), np.array(trainer.waited_s), done)
-
-
-def _end(clock: Clock, simulated: list[tuple[int, Node, int]]) -> None:
-    """End the epoch's processes, with what they have under way."""
+    # The epoch's processes end, with what they have under way.
     clock.clear()
-    for _, node, _ in simulated:
+    clock.now = end
+    for node in nodes:
         node.shelf.give_up()
+        if not trainer.is_over and setup.cache_limit is None:
+            node.shelf.fill(node.needs.shards)
+    began, waited = np.array(trainer.began_s), np.array(trainer.waited_s)
+    return EpochRun(start, end, began, waited, trainer.steps, done)
+
+
+def _by_rank(nodes: list[Node], workers: list[list[Worker]], ranks: int) -> list[list[Worker]]:
+    """The workers of each rank, in the order of their numbers."""
+    found: list[list[Worker]] = []
+    for node, own in zip(nodes, workers, strict=True):
+        of_rank: list[list[Worker]] = [[] for _ in range(ranks)]
+        for rank, worker in zip(node.work.ranks, own, strict=True):
+            of_rank[rank].append(worker)
+        found.extend(of_rank)
+    return found
+
+
+@dataclass(frozen=True)
+class _Before:
+    """How things stood on a node when an epoch began."""
+
+    evicted: int
+    wanted_bytes: int
+
+    @classmethod
+    def of(cls, data: Data, node: Node) -> _Before:
+        shelf = node.shelf
+        shelf.most_used = shelf.used
+        missing = shelf.absent(node.needs.shards)
+        return cls(shelf.evicted, int(data.travels[missing].sum()))
+
+
+def _node_run(
+    data: Data, number: int, node: Node, workers: list[Worker], before: _Before
+) -> NodeRun:
+    return NodeRun(
+        node=number,
+        bytes=node.bytes,
+        shard_bytes=int((node.fetched * data.travels).sum()),
+        range_bytes=node.range_bytes,
+        wanted_bytes=before.wanted_bytes,
+        fetched=node.fetched,
+        evicted=node.shelf.evicted - before.evicted,
+        most_used=node.shelf.most_used,
+        arrivals=np.array(node.arrivals, np.float64).reshape(-1, 2),
+        worker_waited_s=sum(worker.waited_s for worker in workers),
+        worker_busy_s=sum(worker.decoded_s for worker in workers),
+    )

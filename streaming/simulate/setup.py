@@ -267,7 +267,7 @@ def _whole(name: str, value: Any, least: int, needed: bool = False) -> int | Non
     if value is None and not needed:
         return None
     try:
-        if isinstance(value, (bool, float)) and value != int(value) or isinstance(value, bool):
+        if isinstance(value, bool) or (isinstance(value, float) and value != int(value)):
             raise ValueError
         number = number_abbrev_to_int(int(value) if isinstance(value, float) else value)
     except (TypeError, ValueError):

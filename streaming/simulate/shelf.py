@@ -99,6 +99,13 @@ class Shelf:
             self.state[shard] = ABSENT
             self.used -= self._reserves[shard]
 
+    def fill(self, shards: NDArray[np.int64]) -> None:
+        """Take it that some shards are here, as they are after a whole epoch without a limit."""
+        for shard in self.absent(shards):
+            self.state[shard] = PRESENT
+            self.used += self._keeps[shard]
+            self._order[shard] = None
+
     def open(self, shards: list[int]) -> None:
         """Note that a reader opens shards that are here, which counts as use."""
         for shard in shards:

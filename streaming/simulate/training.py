@@ -42,11 +42,11 @@ class Worker:
         self._is_asked = setup.workers == 0
         self._ahead = setup.prefetch_factor
         self._parcels: Iterator[int] = repeat(1)
-        if setup.by_column and setup.workers and unit == 1:
+        if setup.by_column and setup.workers and unit == 1 and node.data.weight == 1:
             self._parcels = sizes(setup.batch_size * node.data.sample_bytes)
         busy = setup.workers_of_node
         slower = max(1.0, busy / setup.cpus) if setup.cpus else 1.0
-        self._sample_s = setup.decode_s * slower * node.data.thin
+        self._sample_s = setup.decode_s * slower * node.data.weight
         self._begun = 0
         self._is_busy = True  # until it has started
         self._not_taken: deque[int] = deque()
@@ -147,17 +147,12 @@ class Trainer:
         clock: The time.
         ranks: The workers of each rank.
         step_s: Seconds of a step.
-        most: How many steps to make at most.
     """
 
-    def __init__(
-        self, clock: Clock, ranks: list[list[Worker]], step_s: float, most: int | None = None
-    ) -> None:
+    def __init__(self, clock: Clock, ranks: list[list[Worker]], step_s: float) -> None:
         self._clock, self._step_s = clock, step_s
         self._lanes = [_turns(workers) for workers in ranks]
         self.steps = max(map(len, self._lanes), default=0)
-        if most is not None:
-            self.steps = min(self.steps, most)
         self.began_s: list[float] = []
         """When each step began."""
         self.waited_s: list[float] = []
@@ -169,6 +164,10 @@ class Trainer:
     def begin(self) -> None:
         """Ask for the first batches."""
         self._ask()
+
+    def end_s(self) -> float:
+        """When the last step that has begun ends."""
+        return self.began_s[-1] + self._step_s if self.began_s else self._clock.now
 
     def _ask(self) -> None:
         step = len(self.began_s)

@@ -1,0 +1,63 @@
+"""The smallest cache limit with which no shard is fetched twice in an epoch."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streaming.cache.cache import BYTES_AHEAD
+from streaming.simulate.data import Data, Work
+
+__all__ = ["in_hand_bytes", "smallest_cache_limit"]
+
+
+def in_hand_bytes(data: Data, work: Work) -> int:
+    """Most bytes of shards that a node has used and is to use again in an epoch.
+
+    What it has last used a while ago is counted as long as the longest pause between two uses of a
+    shard: until then it can't be told from what is used again.
+
+    Example:
+        >>> from streaming.simulate.setup import Setup, StreamSetup
+        >>> stream = StreamSetup(shards=10, samples=1000, sample_bytes=100)
+        >>> plan = Setup(streams=[stream], ranks=1, workers=1, shuffle=False)
+        >>> in_hand_bytes(Data(plan), Data(plan).work(0, 0))
+        100000
+        >>> plan = plan.but(shuffle=True, shuffle_algo="naive")
+        >>> in_hand_bytes(Data(plan), Data(plan).work(0, 0))
+        1000000
+    """
+    needs = work.needs
+    if not len(needs.shards):
+        return 0
+    keeps = data.keeps[needs.shards]
+    comes, goes = needs.first, needs.last + needs.longest_pause
+    at = np.concatenate([comes, goes + 1])
+    change = np.concatenate([keeps, -keeps])
+    order = np.lexsort((change, at))  # at one position, what goes is gone before others come
+    return int(np.cumsum(change[order]).max())
+
+
+def smallest_cache_limit(data: Data, work: Work) -> int:
+    """The smallest limit in bytes with which no shard is fetched twice in an epoch.
+
+    A node needs room for what is in hand, for what is fetched ahead of it, and for a shard that is
+    fetched while its compressed form is still there. It fetches ahead by half of its limit at most.
+    """
+    hand = in_hand_bytes(data, work)
+    if not hand:
+        return 0
+    largest = int(data.reserves[work.needs.shards].max())
+    total = int(data.keeps[work.needs.shards].sum()) + largest
+    ahead = min(BYTES_AHEAD, hand) if data.setup.predownload is None else _ahead_bytes(data, work)
+    return min(total, hand + max(ahead, 0) + largest)
+
+
+def _ahead_bytes(data: Data, work: Work) -> int:
+    """Most bytes of shards that are needed first within what is fetched ahead by samples."""
+    needs = work.needs
+    ahead = -(-int(data.setup.predownload or 0) // data.weight) * len(work.shards)
+    order = np.argsort(needs.first, kind="stable")
+    first, keeps = needs.first[order], data.keeps[needs.shards][order]
+    sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(keeps)])
+    ends = np.searchsorted(first, first + ahead, "left")
+    return int((sums[ends] - sums[:-1]).max())

@@ -1,0 +1,441 @@
+"""What the planner predicts, and how it comes to it."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from streaming.simulate.cache_limit import smallest_cache_limit
+from streaming.simulate.data import Data
+from streaming.simulate.quality import diversity, ideal_diversity
+from streaming.simulate.run import EpochRun, NodeRun, run_epochs
+from streaming.simulate.setup import Setup
+
+if TYPE_CHECKING:
+    from streaming.simulate.suggest import Suggestion
+
+__all__ = ["EpochReport", "NodeReport", "Report", "predict", "simulate"]
+
+MOST_SAMPLES = 1 << 20
+"""Samples of an epoch that are followed one by one; of more, each stands for several."""
+MOST_BATCHES = 12_000
+"""Batches that are followed one by one, over all simulated nodes and epochs."""
+MOST_FETCHES = 3_000
+"""Shards that a node fetches in an epoch before what follows is taken to be like what was."""
+WAIT_S = 0.001
+"""A step that waits longer for its data is counted as one that waits."""
+WINDOW = 512
+"""Samples in a row of which it is counted how many shards they are from."""
+
+
+@dataclass(frozen=True)
+class NodeReport:
+    """What one node fetches in an epoch."""
+
+    node: int
+    is_simulated: bool
+    """Whether it was simulated itself; otherwise it is taken to be as those that were."""
+    shard_bytes: int
+    """Bytes of whole shards."""
+    range_bytes: int
+    """Bytes of samples that are read before their shards are here."""
+    evicted: int
+    """Shards that made way for others."""
+    most_used: int
+    """Most bytes that its shards take."""
+
+    @property
+    def bytes(self) -> int:
+        """All bytes that it fetches."""
+        return self.shard_bytes + self.range_bytes
+
+
+@dataclass(frozen=True)
+class EpochReport:
+    """What happens in an epoch."""
+
+    seconds: float
+    """From its beginning to the end of its last step."""
+    samples: int
+    """Samples that all ranks get, repeats to come out even included."""
+    steps: int
+    first_batch_s: float
+    """From its beginning to its first step."""
+    waiting_steps: int
+    """Steps that wait for data for more than a millisecond."""
+    waited_s: float
+    """How long steps wait for data, all together."""
+    fetched_again: int
+    """How often a shard is fetched that was fetched before in this epoch, over simulated nodes."""
+    nodes: list[NodeReport]
+
+    @property
+    def samples_per_s(self) -> float:
+        """Samples a second, over all ranks."""
+        return self.samples / self.seconds if self.seconds else 0.0
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that all nodes fetch."""
+        return sum(node.bytes for node in self.nodes)
+
+    @property
+    def shard_bytes(self) -> int:
+        """Bytes of whole shards that all nodes fetch."""
+        return sum(node.shard_bytes for node in self.nodes)
+
+    @property
+    def range_bytes(self) -> int:
+        """Bytes of samples that all nodes read before their shards are here."""
+        return sum(node.range_bytes for node in self.nodes)
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """How it goes on, as points in time over all epochs."""
+
+    seconds: list[float]
+    samples_per_s: list[float]
+    """Since the point before."""
+    bytes_per_s: list[float]
+    """Of shards that a node fetches on average, since the point before."""
+    waited: list[float]
+    """The share of the time since the point before in which steps waited."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a run will be like.
+
+    Show it by ``print(report.text())`` or :meth:`figures`, or in a page of its own by
+    :meth:`html`.
+    """
+
+    setup: Setup
+    epochs: list[EpochReport]
+    first_batch_s: float
+    """From the beginning of the run to its first step."""
+    is_exact: bool
+    """Whether every batch of every node was followed by itself."""
+    note: str
+    """What was simulated."""
+    data_bytes: int
+    """Bytes of all shards, as they travel."""
+    smallest_cache_limit: int
+    """Bytes with which no shard is fetched twice in an epoch."""
+    cache_factor: float
+    """``cache_limit`` over that; infinite without a limit."""
+    shuffle_quality: float
+    """Distinct shards among 512 samples in a row of a node, over those of a shuffle of everything:
+    1 at best."""
+    worker_busy: float
+    """The share of their time in which workers read and decode."""
+    timeline: Timeline
+    suggestions: list[Suggestion] = field(default_factory=list)
+
+    @property
+    def seconds(self) -> float:
+        """How long the run takes."""
+        return sum(epoch.seconds for epoch in self.epochs)
+
+    @property
+    def samples_per_s(self) -> float:
+        """Samples a second over the run, over all ranks."""
+        samples = sum(epoch.samples for epoch in self.epochs)
+        return samples / self.seconds if self.seconds else 0.0
+
+    @property
+    def steps(self) -> int:
+        """Training steps of the run."""
+        return sum(epoch.steps for epoch in self.epochs)
+
+    @property
+    def waiting_steps(self) -> int:
+        """Steps that wait for data."""
+        return sum(epoch.waiting_steps for epoch in self.epochs)
+
+    @property
+    def waited_s(self) -> float:
+        """How long steps wait for data."""
+        return sum(epoch.waited_s for epoch in self.epochs)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that all nodes fetch in the run."""
+        return sum(epoch.bytes for epoch in self.epochs)
+
+    @property
+    def bytes_by_node(self) -> list[int]:
+        """Bytes that each node fetches in the run."""
+        return [
+            sum(epoch.nodes[node].bytes for epoch in self.epochs)
+            for node in range(self.setup.nodes)
+        ]
+
+    @property
+    def cost(self) -> float:
+        """What the store asks for these bytes, in the currency of ``price_per_gb``."""
+        return self.bytes / 1e9 * self.setup.price_per_gb
+
+    @property
+    def thrashes(self) -> bool:
+        """Whether shards are fetched again within an epoch, for want of room."""
+        return any(epoch.fetched_again for epoch in self.epochs)
+
+    def text(self, width: int = 100) -> str:
+        """The report as tables; needs rich, which is in the extra ``plan``."""
+        from streaming.simulate.show import as_text
+
+        return as_text(self, width)
+
+    def figures(self) -> dict[str, Any]:
+        """The report's plots by their names, as matplotlib's figures.
+
+        Needs matplotlib, which is in the extra ``plan``.
+        """
+        from streaming.simulate.figures import figures
+
+        return figures(self)
+
+    def html(self) -> str:
+        """The report as a page that stands alone, plots included."""
+        from streaming.simulate.page import as_html
+
+        return as_html(self)
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as JSON's own types."""
+        from streaming.simulate.show import as_json
+
+        return as_json(self)
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """How finely a run is simulated."""
+
+    thin: int
+    unit: int
+    batch: int
+    nodes: list[int]
+
+    @property
+    def is_exact(self) -> bool:
+        return self.thin == self.unit == 1
+
+
+def _scale(data: Data) -> _Scale:
+    setup = data.setup
+    samples, typical = data.epoch_size, int(np.median(data.samples))
+    thin = 1
+    while samples / thin > MOST_SAMPLES and typical // (2 * thin) >= 8:
+        thin *= 2
+    batches = max(1, samples // setup.batch_size) * setup.epochs
+    most = max(1, min(setup.nodes, MOST_BATCHES * setup.nodes // batches))
+    nodes = sorted({number * setup.nodes // most for number in range(most)})
+    divisor = math.gcd(thin, setup.batch_size)
+    step = thin // divisor
+    times = max(1, math.ceil(batches * len(nodes) / setup.nodes / step / MOST_BATCHES))
+    # Each worker still makes some batches, or the start and the end would be all there is.
+    of_worker = samples / (setup.batch_size * setup.nodes * setup.workers_of_node)
+    times = max(1, min(times, int(of_worker / step / 16)))
+    return _Scale(thin, step * times, setup.batch_size // divisor * times, nodes)
+
+
+def simulate(setup: Setup, suggestions: bool = True) -> Report:
+    """Predict how a run will stream its data.
+
+    Epochs are planned as the library plans them, and the same rules say what is fetched when, over
+    how many connections, and what is evicted; files, network and workers are simulated. Of more
+    than a million samples each simulated one stands for several; of many nodes some stand for all.
+
+    Args:
+        setup: The run.
+        suggestions: Whether to look for better settings, which takes some more simulations.
+
+    Raises:
+        ValueError: If settings don't go together, or the cache's limit is too small for a shard.
+        StoreError: If an index can't be had.
+
+    Example:
+        >>> from streaming.simulate import Setup, StreamSetup, simulate
+        >>> stream = StreamSetup(shards=100, samples=1000, sample_bytes="10kb")
+        >>> setup = Setup(streams=[stream], ranks=2, workers=2, bandwidth="100mb", step_s=0.1)
+        >>> report = simulate(setup)
+        >>> report.bytes == report.data_bytes + report.epochs[0].range_bytes
+        True
+        >>> report.epochs[1].bytes, report.thrashes
+        (0, False)
+        >>> 630 < report.samples_per_s < 640  # 64 samples in a step of 0.1 s
+        True
+    """
+    data = Data(setup)
+    report = predict(data)
+    if not suggestions:
+        return report
+    from streaming.simulate.suggest import suggest
+
+    return replace(report, suggestions=suggest(data, report))
+
+
+def predict(data: Data) -> Report:
+    """What :func:`simulate` predicts, of data that were opened before, without suggestions."""
+    setup = data.setup
+    scale = _scale(data)
+    scaled = data.thinned_by(scale.thin)
+    fetches = None if scale.is_exact else MOST_FETCHES
+    runs = run_epochs(scaled, scale.nodes, setup.epochs, scale.batch, scale.unit, fetches=fetches)
+    first_s = _first_batch_s(data, scale, runs)
+    work = scaled.work(0, scale.nodes[0], scale.batch)
+    epochs = [_epoch_report(scaled, scale, run, number) for number, run in enumerate(runs)]
+    epochs[0] = replace(epochs[0], first_batch_s=first_s)
+    smallest = smallest_cache_limit(scaled, work)
+    limit = setup.cache_limit
+    busy = sum(node.worker_busy_s for run in runs for node in run.nodes)
+    time = sum(run.end_s - run.start_s for run in runs) * len(scale.nodes) * setup.workers_of_node
+    return Report(
+        setup=setup,
+        epochs=epochs,
+        first_batch_s=first_s,
+        is_exact=scale.is_exact and len(scale.nodes) == setup.nodes,
+        note=_note(data, scale),
+        data_bytes=int(data.travels.sum()),
+        smallest_cache_limit=smallest,
+        cache_factor=math.inf if limit is None or not smallest else int(limit) / smallest,
+        shuffle_quality=_quality(scaled, work.node),
+        worker_busy=busy / time if time else 0.0,
+        timeline=_timeline(scaled, scale, runs),
+    )
+
+
+def _note(data: Data, scale: _Scale) -> str:
+    nodes = f"{len(scale.nodes)} of {data.setup.nodes} nodes"
+    if scale.is_exact:
+        return f"every batch of {nodes}"
+    return (
+        f"{nodes}, one sample for {scale.thin}, {scale.unit} batches at a time; samples that are "
+        "read before their shards are here are not counted"
+    )
+
+
+def _first_batch_s(data: Data, scale: _Scale, runs: list[EpochRun]) -> float:
+    if scale.is_exact:
+        return float(runs[0].began_s[0]) - runs[0].start_s
+    # Of the thinned order, as if its samples stood for one each: its first ones are of as many
+    # shards as the first ones of the whole order are.
+    fine = data.thinned_by(scale.thin, weight=1)
+    (start,) = run_epochs(fine, scale.nodes[:1], 1, data.setup.batch_size, most=1)
+    return float(start.began_s[0])
+
+
+def _epoch_report(data: Data, scale: _Scale, run: EpochRun, number: int) -> EpochReport:
+    setup = data.setup
+    made = len(run.began_s)
+    seconds, waited = run.end_s - run.start_s, float(run.waited_s.sum())
+    waiting = int((run.waited_s > WAIT_S).sum())
+    left = run.steps - made
+    if left:
+        # What follows is like the second half of what was.
+        tail = slice(made // 2, None)
+        each = max(1, len(run.began_s[tail]))
+        waits = run.waited_s[tail]
+        seconds += left * (setup.step_s * scale.unit + float(waits.mean()))
+        waited += left * float(waits.mean())
+        waiting += round(left * float((waits > WAIT_S).sum()) / each)
+    simulated = {
+        node.node: _node_report(data, run, node, left / max(1, made)) for node in run.nodes
+    }
+    others = _mean(list(simulated.values()))
+    nodes = [simulated.get(node, replace(others, node=node)) for node in range(setup.nodes)]
+    batches = -(-data.epoch_size // setup.global_batch)
+    steps = max(1, min(run.steps * scale.unit, batches)) if not scale.is_exact else run.steps
+    samples = -(-data.epoch_size // (setup.nodes * setup.ranks)) * setup.nodes * setup.ranks
+    first = float(run.began_s[0]) - run.start_s if made else 0.0
+    return EpochReport(
+        seconds=seconds,
+        samples=samples,
+        steps=steps,
+        first_batch_s=first,
+        waiting_steps=min(steps, waiting * scale.unit),
+        waited_s=waited,
+        fetched_again=sum(int(np.maximum(node.fetched - 1, 0).sum()) for node in run.nodes),
+        nodes=nodes,
+    )
+
+
+def _node_report(data: Data, run: EpochRun, node: NodeRun, left: float) -> NodeReport:
+    shard_bytes = node.shard_bytes
+    if left and data.setup.cache_limit is None:
+        shard_bytes = node.wanted_bytes
+    elif left:
+        shard_bytes = round(shard_bytes * (1 + left))
+    most = node.most_used
+    if left and data.setup.cache_limit is None:
+        most += shard_bytes - node.shard_bytes
+    return NodeReport(
+        node=node.node,
+        is_simulated=True,
+        shard_bytes=shard_bytes,
+        range_bytes=node.range_bytes,
+        evicted=round(node.evicted * (1 + left)),
+        most_used=most,
+    )
+
+
+def _mean(nodes: list[NodeReport]) -> NodeReport:
+    def mean(name: str) -> int:
+        return round(sum(getattr(node, name) for node in nodes) / len(nodes))
+
+    return NodeReport(
+        node=-1,
+        is_simulated=False,
+        shard_bytes=mean("shard_bytes"),
+        range_bytes=mean("range_bytes"),
+        evicted=mean("evicted"),
+        most_used=mean("most_used"),
+    )
+
+
+def _quality(data: Data, order: Any) -> float:
+    window = min(WINDOW, len(order))
+    if not window:
+        return 1.0
+    ideal = ideal_diversity(data.samples, window)
+    return min(1.0, diversity(order, window) / ideal) if ideal else 1.0
+
+
+POINTS = 200
+"""Points of a timeline."""
+
+
+def _timeline(data: Data, scale: _Scale, runs: list[EpochRun]) -> Timeline:
+    setup = data.setup
+    end = runs[-1].end_s
+    edges = np.linspace(0.0, end, POINTS + 1)
+    step = max(edges[1], 1e-9)
+    began = np.concatenate([run.began_s for run in runs])
+    waited = np.concatenate([run.waited_s for run in runs])
+    samples = np.histogram(began, edges)[0] * (setup.global_batch * scale.unit) / step
+    arrivals = [node.arrivals for run in runs for node in run.nodes]
+    at = np.concatenate([each[:, 0] for each in arrivals])
+    sizes = data.travels[np.concatenate([each[:, 1] for each in arrivals]).astype(np.int64)]
+    came = np.histogram(at, edges, weights=sizes)[0] / step / len(scale.nodes)
+    return Timeline(
+        seconds=edges[1:].tolist(),
+        samples_per_s=samples.tolist(),
+        bytes_per_s=came.tolist(),
+        waited=_spread(began - waited, began, edges).tolist(),
+    )
+
+
+def _spread(starts: Any, stops: Any, edges: Any) -> Any:
+    """The share of each stretch of time that some intervals, which don't overlap, cover."""
+    done = np.concatenate([np.zeros(1), np.cumsum(stops - starts)])
+    index = np.searchsorted(starts, edges, "right")
+    before = done[np.maximum(index - 1, 0)]
+    last = np.maximum(index - 1, 0)
+    over = np.where(index > 0, np.clip(edges - starts[last], 0, (stops - starts)[last]), 0.0)
+    return np.diff(before + over) / np.maximum(np.diff(edges), 1e-9)
