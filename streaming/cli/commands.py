@@ -363,4 +363,21 @@ def bench(
     run.finish(found)
 
 
+@command(app)
+def plan(
+    run: Run,
+    config: Annotated[
+        Path, typer.Argument(help="The run's settings, as YAML.", show_default=False)
+    ],
+    html: Annotated[
+        Path | None, typer.Option(help="Write the report as a page.", metavar="FILE")
+    ] = None,
+    suggestions: Annotated[bool, typer.Option(help="Look for better settings.")] = True,
+) -> None:
+    """Predict how a run will stream its data: throughput, waits, bytes, cost, cache."""
+    from streaming.cli.plan import plan as work
+
+    run.finish(work(config, html, suggestions))
+
+
 add_commands(app)

@@ -7,7 +7,7 @@ import numpy as np
 from streaming.cache.cache import BYTES_AHEAD
 from streaming.simulate.data import Data, Work
 
-__all__ = ["in_hand_bytes", "smallest_cache_limit"]
+__all__ = ["in_hand_bytes", "roomy_cache_limit", "smallest_cache_limit"]
 
 
 def in_hand_bytes(data: Data, work: Work) -> int:
@@ -40,16 +40,26 @@ def in_hand_bytes(data: Data, work: Work) -> int:
 def smallest_cache_limit(data: Data, work: Work) -> int:
     """The smallest limit in bytes with which no shard is fetched twice in an epoch.
 
-    A node needs room for what is in hand, for what is fetched ahead of it, and for a shard that is
-    fetched while its compressed form is still there. It fetches ahead by half of its limit at most.
+    There has to be room for what is in hand, and for a shard that comes, in its compressed form as
+    well. With so little, shards come late: see :func:`roomy_cache_limit`.
     """
-    hand = in_hand_bytes(data, work)
-    if not hand:
+    if not len(work.needs.shards):
         return 0
     largest = int(data.reserves[work.needs.shards].max())
     total = int(data.keeps[work.needs.shards].sum()) + largest
-    ahead = min(BYTES_AHEAD, hand) if data.setup.predownload is None else _ahead_bytes(data, work)
-    return min(total, hand + max(ahead, 0) + largest)
+    return min(total, in_hand_bytes(data, work) + largest)
+
+
+def roomy_cache_limit(data: Data, work: Work) -> int:
+    """A limit in bytes with which, besides, as much can be fetched ahead as without a limit."""
+    if not len(work.needs.shards):
+        return 0
+    largest = int(data.reserves[work.needs.shards].max())
+    total = int(data.keeps[work.needs.shards].sum()) + largest
+    smallest = smallest_cache_limit(data, work)
+    # By bytes, half of the limit is fetched ahead at most.
+    ahead = BYTES_AHEAD if data.setup.predownload is None else _ahead_bytes(data, work)
+    return min(total, max(smallest + ahead, 2 * BYTES_AHEAD))
 
 
 def _ahead_bytes(data: Data, work: Work) -> int:

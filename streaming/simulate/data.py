@@ -289,6 +289,17 @@ class Work:
     """The samples' numbers."""
     batch: int
     """Samples in a batch."""
+    merged: int = 1
+    """How many workers each of these stands for."""
+
+    def as_one(self, batch: int) -> Work:
+        """The same read by one worker, which stands for all of the node.
+
+        Args:
+            batch: Samples in its batches.
+        """
+        ids = _all(interleave([iter([own]) for own in self.ids]))
+        return Work([0], [0], [self.node], [ids], batch, len(self.ids))
 
     @cached_property
     def node(self) -> Ints:

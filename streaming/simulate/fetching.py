@@ -55,7 +55,7 @@ class Node:
         self.travels, self.reserves = data.travels.tolist(), data.reserves.tolist()
         self.is_sparse = np.isin(data.streams, data.sparse).tolist()
         # A sample that stands for many is not read by itself.
-        by_itself = data.weight == 1 and work.batch == setup.batch_size
+        by_itself = data.weight == work.merged == 1
         self.is_ranged = data.ranged & by_itself
         self.waiting: dict[int, list[Callable[[], None]]] = {}
         """Who waits for which shard."""
@@ -68,7 +68,7 @@ class Node:
         self.range_bytes = 0
         """Bytes of samples that were read by ranges."""
         workers = len(work.shards)
-        most = max(1, setup.max_connections // workers)
+        most = max(1, setup.max_connections // (workers * work.merged)) * work.merged
         self.processes = [Process(self, number, workers, most) for number in range(workers)]
         shelf.on_evict = self._evicted
 
@@ -124,7 +124,11 @@ class Process:
         self.meter = Meter(node.link)
         self._counted = 0
         self.connections = Connections(most, clock=lambda: node.clock.now)
-        ahead = None if setup.predownload is None else -(-int(setup.predownload) // weight)
+        ahead = (
+            None
+            if setup.predownload is None
+            else -(-int(setup.predownload) * node.work.merged // weight)
+        )
         limit = None if setup.cache_limit is None else int(setup.cache_limit)
         size = data.sample_bytes * weight
         self.window = Window(

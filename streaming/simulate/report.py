@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streaming.simulate.cache_limit import smallest_cache_limit
+from streaming.simulate.cache_limit import roomy_cache_limit, smallest_cache_limit
 from streaming.simulate.data import Data
 from streaming.simulate.quality import diversity, ideal_diversity
 from streaming.simulate.run import EpochRun, NodeRun, run_epochs
@@ -19,11 +19,13 @@ if TYPE_CHECKING:
 
 __all__ = ["EpochReport", "NodeReport", "Report", "predict", "simulate"]
 
-MOST_SAMPLES = 1 << 20
+MOST_SAMPLES = 1 << 19
 """Samples of an epoch that are followed one by one; of more, each stands for several."""
-MOST_BATCHES = 12_000
+MOST_BATCHES = 8_000
 """Batches that are followed one by one, over all simulated nodes and epochs."""
-MOST_FETCHES = 3_000
+MOST_STEPS = 5_000
+"""Steps that a run of more than that is simulated in."""
+MOST_FETCHES = 1_500
 """Shards that a node fetches in an epoch before what follows is taken to be like what was."""
 WAIT_S = 0.001
 """A step that waits longer for its data is counted as one that waits."""
@@ -126,8 +128,10 @@ class Report:
     """Bytes of all shards, as they travel."""
     smallest_cache_limit: int
     """Bytes with which no shard is fetched twice in an epoch."""
+    roomy_cache_limit: int
+    """Bytes with which, besides, as much can be fetched ahead as without a limit."""
     cache_factor: float
-    """``cache_limit`` over that; infinite without a limit."""
+    """``cache_limit`` over the smallest one; infinite without a limit."""
     shuffle_quality: float
     """Distinct shards among 512 samples in a row of a node, over those of a shuffle of everything:
     1 at best."""
@@ -217,32 +221,38 @@ class Report:
 class _Scale:
     """How finely a run is simulated."""
 
-    thin: int
-    unit: int
-    batch: int
     nodes: list[int]
+    thin: int = 1
+    """Samples that each simulated sample stands for."""
+    unit: float | None = None
+    """Steps that each simulated step stands for; None for itself."""
+    batch: int | None = None
+    """Simulated samples that a node uses in such a step."""
+    step_s: float = 0.0
+    """Seconds of a step."""
 
     @property
     def is_exact(self) -> bool:
-        return self.thin == self.unit == 1
+        return self.unit is None
 
 
 def _scale(data: Data) -> _Scale:
     setup = data.setup
     samples, typical = data.epoch_size, int(np.median(data.samples))
-    thin = 1
-    while samples / thin > MOST_SAMPLES and typical // (2 * thin) >= 8:
-        thin *= 2
     batches = max(1, samples // setup.batch_size) * setup.epochs
     most = max(1, min(setup.nodes, MOST_BATCHES * setup.nodes // batches))
     nodes = sorted({number * setup.nodes // most for number in range(most)})
-    divisor = math.gcd(thin, setup.batch_size)
-    step = thin // divisor
-    times = max(1, math.ceil(batches * len(nodes) / setup.nodes / step / MOST_BATCHES))
-    # Each worker still makes some batches, or the start and the end would be all there is.
-    of_worker = samples / (setup.batch_size * setup.nodes * setup.workers_of_node)
-    times = max(1, min(times, int(of_worker / step / 16)))
-    return _Scale(thin, step * times, setup.batch_size // divisor * times, nodes)
+    if samples <= MOST_SAMPLES and batches * len(nodes) <= MOST_BATCHES * setup.nodes:
+        return _Scale(nodes)
+    thin = 1
+    while samples / thin > MOST_SAMPLES and typical // (2 * thin) >= 8:
+        thin *= 2
+    of_node = samples / thin / setup.nodes * setup.epochs
+    batch = max(1, math.ceil(of_node / MOST_STEPS))
+    # No more finely than by steps.
+    batch = max(batch, math.ceil(setup.ranks * setup.batch_size / thin))
+    unit = batch * thin / (setup.ranks * setup.batch_size)
+    return _Scale(nodes, thin, unit, batch, setup.step_s)
 
 
 def simulate(setup: Setup, suggestions: bool = True) -> Report:
@@ -250,7 +260,8 @@ def simulate(setup: Setup, suggestions: bool = True) -> Report:
 
     Epochs are planned as the library plans them, and the same rules say what is fetched when, over
     how many connections, and what is evicted; files, network and workers are simulated. Of more
-    than a million samples each simulated one stands for several; of many nodes some stand for all.
+    than half a million samples each simulated one stands for several; of many nodes some stand for
+    all.
 
     Args:
         setup: The run.
@@ -289,9 +300,12 @@ def predict(data: Data) -> Report:
     fetches = None if scale.is_exact else MOST_FETCHES
     runs = run_epochs(scaled, scale.nodes, setup.epochs, scale.batch, scale.unit, fetches=fetches)
     first_s = _first_batch_s(data, scale, runs)
-    work = scaled.work(0, scale.nodes[0], scale.batch)
+    work = scaled.work(0, scale.nodes[0], max(1, setup.batch_size // scale.thin))
     epochs = [_epoch_report(scaled, scale, run, number) for number, run in enumerate(runs)]
-    epochs[0] = replace(epochs[0], first_batch_s=first_s)
+    if not scale.is_exact:
+        epochs = [
+            _with_start(epoch, run, scale, first_s) for epoch, run in zip(epochs, runs, strict=True)
+        ]
     smallest = smallest_cache_limit(scaled, work)
     limit = setup.cache_limit
     busy = sum(node.worker_busy_s for run in runs for node in run.nodes)
@@ -304,10 +318,33 @@ def predict(data: Data) -> Report:
         note=_note(data, scale),
         data_bytes=int(data.travels.sum()),
         smallest_cache_limit=smallest,
+        roomy_cache_limit=roomy_cache_limit(scaled, work),
         cache_factor=math.inf if limit is None or not smallest else int(limit) / smallest,
         shuffle_quality=_quality(scaled, work.node),
         worker_busy=busy / time if time else 0.0,
         timeline=_timeline(scaled, scale, runs),
+    )
+
+
+def _with_start(epoch: EpochReport, run: EpochRun, scale: _Scale, first_s: float) -> EpochReport:
+    """An epoch, less what its first steps waited only because many were simulated as one.
+
+    All data of the first steps has to be here before the first of them begins: as many seconds as
+    these steps take, later ones' data has more time.
+    """
+    waited, startup = float(run.waited_s[0]), epoch.first_batch_s
+    least = min(startup, first_s)
+    more = (scale.unit or 1.0) - 1
+    spared = min(waited - least, more * scale.step_s)
+    if waited <= least or spared <= 0:
+        return epoch
+    waits = epoch.waiting_steps - (round(more) if waited - spared <= least + WAIT_S else 0)
+    return replace(
+        epoch,
+        seconds=epoch.seconds - spared,
+        waited_s=epoch.waited_s - spared,
+        first_batch_s=least,
+        waiting_steps=max(1, waits),
     )
 
 
@@ -316,7 +353,7 @@ def _note(data: Data, scale: _Scale) -> str:
     if scale.is_exact:
         return f"every batch of {nodes}"
     return (
-        f"{nodes}, one sample for {scale.thin}, {scale.unit} batches at a time; samples that are "
+        f"{nodes}, one sample for {scale.thin}, {scale.unit:.1f} steps at a time; samples that are "
         "read before their shards are here are not counted"
     )
 
@@ -342,7 +379,7 @@ def _epoch_report(data: Data, scale: _Scale, run: EpochRun, number: int) -> Epoc
         tail = slice(made // 2, None)
         each = max(1, len(run.began_s[tail]))
         waits = run.waited_s[tail]
-        seconds += left * (setup.step_s * scale.unit + float(waits.mean()))
+        seconds += left * (setup.step_s * (scale.unit or 1) + float(waits.mean()))
         waited += left * float(waits.mean())
         waiting += round(left * float((waits > WAIT_S).sum()) / each)
     simulated = {
@@ -351,7 +388,7 @@ def _epoch_report(data: Data, scale: _Scale, run: EpochRun, number: int) -> Epoc
     others = _mean(list(simulated.values()))
     nodes = [simulated.get(node, replace(others, node=node)) for node in range(setup.nodes)]
     batches = -(-data.epoch_size // setup.global_batch)
-    steps = max(1, min(run.steps * scale.unit, batches)) if not scale.is_exact else run.steps
+    steps = run.steps if scale.is_exact else batches
     samples = -(-data.epoch_size // (setup.nodes * setup.ranks)) * setup.nodes * setup.ranks
     first = float(run.began_s[0]) - run.start_s if made else 0.0
     return EpochReport(
@@ -359,7 +396,7 @@ def _epoch_report(data: Data, scale: _Scale, run: EpochRun, number: int) -> Epoc
         samples=samples,
         steps=steps,
         first_batch_s=first,
-        waiting_steps=min(steps, waiting * scale.unit),
+        waiting_steps=min(steps, round(waiting * (scale.unit or 1))),
         waited_s=waited,
         fetched_again=sum(int(np.maximum(node.fetched - 1, 0).sum()) for node in run.nodes),
         nodes=nodes,
@@ -387,7 +424,8 @@ def _node_report(data: Data, run: EpochRun, node: NodeRun, left: float) -> NodeR
 
 def _mean(nodes: list[NodeReport]) -> NodeReport:
     def mean(name: str) -> int:
-        return round(sum(getattr(node, name) for node in nodes) / len(nodes))
+        total: int = sum(getattr(node, name) for node in nodes)
+        return round(total / len(nodes))
 
     return NodeReport(
         node=-1,
@@ -418,7 +456,7 @@ def _timeline(data: Data, scale: _Scale, runs: list[EpochRun]) -> Timeline:
     step = max(edges[1], 1e-9)
     began = np.concatenate([run.began_s for run in runs])
     waited = np.concatenate([run.waited_s for run in runs])
-    samples = np.histogram(began, edges)[0] * (setup.global_batch * scale.unit) / step
+    samples = np.histogram(began, edges)[0] * (setup.global_batch * (scale.unit or 1)) / step
     arrivals = [node.arrivals for run in runs for node in run.nodes]
     at = np.concatenate([each[:, 0] for each in arrivals])
     sizes = data.travels[np.concatenate([each[:, 1] for each in arrivals]).astype(np.int64)]

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streaming.simulate.clock import Clock
-from streaming.simulate.data import Data
+from streaming.simulate.data import Data, Work
 from streaming.simulate.fetching import Node
 from streaming.simulate.shelf import Shelf
 from streaming.simulate.training import Trainer, Worker
@@ -65,7 +65,7 @@ def run_epochs(
     nodes: Sequence[int],
     epochs: int,
     batch: int | None = None,
-    unit: int = 1,
+    unit: float | None = None,
     most: int | None = None,
     fetches: int | None = None,
 ) -> list[EpochRun]:
@@ -76,7 +76,8 @@ def run_epochs(
         nodes: The nodes that are simulated; the others are taken to be as fast.
         epochs: How many epochs.
         batch: Simulated samples in a simulated batch; None for the batch size.
-        unit: How many batches, and steps, each simulated one stands for.
+        unit: How many steps each simulated step stands for, in which one worker of each node stands
+            for all of them; None to simulate each step and each worker.
         most: Simulated steps of an epoch at most; None for all.
         fetches: Shards that a node fetches in an epoch before the simulation is cut short; None for
             all.
@@ -126,17 +127,17 @@ def _run_epoch(
     shelves: dict[int, Shelf],
     epoch: int,
     batch: int | None,
-    unit: int,
+    unit: float | None,
     cut: _Cut,
 ) -> EpochRun:
     setup, start = data.setup, clock.now
     nodes = [
-        Node(clock, data, data.work(epoch, number, batch), shelf)
+        Node(clock, data, _work(data, epoch, number, batch, unit), shelf)
         for number, shelf in shelves.items()
     ]
-    workers = [[Worker(node, process, unit) for process in node.processes] for node in nodes]
+    workers = [[Worker(node, process) for process in node.processes] for node in nodes]
     before = [_Before.of(data, node) for node in nodes]
-    trainer = Trainer(clock, _by_rank(nodes, workers, setup.ranks), setup.step_s * unit)
+    trainer = Trainer(clock, _by_rank(nodes, workers), setup.step_s * (unit or 1))
 
     def begin() -> None:
         for own in workers:
@@ -150,8 +151,8 @@ def _run_epoch(
         raise RuntimeError("The simulation has come to a standstill; please report its settings.")
     end = clock.now if trainer.is_over else trainer.end_s()
     done = [
-        _node_run(data, number, *parts)
-        for number, *parts in zip(shelves, nodes, workers, before, strict=True)
+        _node_run(data, number, node, own, stood)
+        for number, node, own, stood in zip(shelves, nodes, workers, before, strict=True)
     ]
     # The epoch's processes end, with what they have under way.
     clock.clear()
@@ -164,11 +165,17 @@ def _run_epoch(
     return EpochRun(start, end, began, waited, trainer.steps, done)
 
 
-def _by_rank(nodes: list[Node], workers: list[list[Worker]], ranks: int) -> list[list[Worker]]:
+def _work(data: Data, epoch: int, node: int, batch: int | None, unit: float | None) -> Work:
+    if unit is None or batch is None:
+        return data.work(epoch, node, batch)
+    return data.work(epoch, node, max(1, data.setup.batch_size // data.thin)).as_one(batch)
+
+
+def _by_rank(nodes: list[Node], workers: list[list[Worker]]) -> list[list[Worker]]:
     """The workers of each rank, in the order of their numbers."""
     found: list[list[Worker]] = []
     for node, own in zip(nodes, workers, strict=True):
-        of_rank: list[list[Worker]] = [[] for _ in range(ranks)]
+        of_rank: list[list[Worker]] = [[] for _ in range(max(node.work.ranks) + 1)]
         for rank, worker in zip(node.work.ranks, own, strict=True):
             of_rank[rank].append(worker)
         found.extend(of_rank)
@@ -204,5 +211,5 @@ def _node_run(
         most_used=node.shelf.most_used,
         arrivals=np.array(node.arrivals, np.float64).reshape(-1, 2),
         worker_waited_s=sum(worker.waited_s for worker in workers),
-        worker_busy_s=sum(worker.decoded_s for worker in workers),
+        worker_busy_s=sum(worker.decoded_s for worker in workers) * node.work.merged,
     )

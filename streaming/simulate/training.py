@@ -25,11 +25,11 @@ class Worker:
     Args:
         node: The node that it is on.
         process: The process.
-        unit: Batches that each simulated batch stands for.
     """
 
-    def __init__(self, node: Node, process: Process, unit: int) -> None:
-        setup = node.data.setup
+    def __init__(self, node: Node, process: Process) -> None:
+        setup, merged = node.data.setup, node.work.merged
+        is_one = node.data.weight == merged == 1
         self._node, self._process = node, process
         number, self._size = process.number, node.work.batch
         self._ids, self._shards = node.work.ids[number], node.work.shards[number]
@@ -40,13 +40,14 @@ class Worker:
         self.on_ready: Callable[[], None] | None = None
         """Called when more are ready; once."""
         self._is_asked = setup.workers == 0
-        self._ahead = setup.prefetch_factor
+        # A simulated batch that stands for many is more than workers make ahead.
+        self._ahead = setup.prefetch_factor if is_one else 1
         self._parcels: Iterator[int] = repeat(1)
-        if setup.by_column and setup.workers and unit == 1 and node.data.weight == 1:
+        if setup.by_column and setup.workers and is_one:
             self._parcels = sizes(setup.batch_size * node.data.sample_bytes)
         busy = setup.workers_of_node
         slower = max(1.0, busy / setup.cpus) if setup.cpus else 1.0
-        self._sample_s = setup.decode_s * slower * node.data.weight
+        self._sample_s = setup.decode_s * slower * node.data.weight / merged
         self._begun = 0
         self._is_busy = True  # until it has started
         self._not_taken: deque[int] = deque()
