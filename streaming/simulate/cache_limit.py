@@ -13,15 +13,16 @@ __all__ = ["in_hand_bytes", "roomy_cache_limit", "smallest_cache_limit"]
 def in_hand_bytes(data: Data, work: Work) -> int:
     """Most bytes of shards that a node has used and is to use again in an epoch.
 
-    What it has last used a while ago is counted as long as the longest pause between two uses of a
-    shard: until then it can't be told from what is used again.
+    A shard that it has used is counted for as long as the longest pause between two uses: until
+    then it can't be told from what is used again. And workers may be ahead of one another by the
+    batches that the loader lets them make.
 
     Example:
         >>> from streaming.simulate.setup import Setup, StreamSetup
         >>> stream = StreamSetup(shards=10, samples=1000, sample_bytes=100)
         >>> plan = Setup(streams=[stream], ranks=1, workers=1, shuffle=False)
-        >>> in_hand_bytes(Data(plan), Data(plan).work(0, 0))
-        100000
+        >>> in_hand_bytes(Data(plan), Data(plan).work(0, 0))  # one, or two for a moment
+        200000
         >>> plan = plan.but(shuffle=True, shuffle_algo="naive")
         >>> in_hand_bytes(Data(plan), Data(plan).work(0, 0))
         1000000
@@ -30,7 +31,10 @@ def in_hand_bytes(data: Data, work: Work) -> int:
     if not len(needs.shards):
         return 0
     keeps = data.keeps[needs.shards]
-    comes, goes = needs.first, needs.last + needs.longest_pause
+    setup = data.setup
+    ahead = setup.batch_size * (setup.prefetch_factor if setup.workers else 1)
+    apart = ahead * setup.workers_of_node // data.weight
+    comes, goes = needs.first, needs.last + needs.longest_pause + apart
     at = np.concatenate([comes, goes + 1])
     change = np.concatenate([keeps, -keeps])
     order = np.lexsort((change, at))  # at one position, what goes is gone before others come

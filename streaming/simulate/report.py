@@ -29,6 +29,8 @@ MOST_FETCHES = 1_500
 """Shards that a node fetches in an epoch before what follows is taken to be like what was."""
 WAIT_S = 0.001
 """A step that waits longer for its data is counted as one that waits."""
+THRASHES = 0.02
+"""The share of shards that may come again within an epoch without its being called thrashing."""
 WINDOW = 512
 """Samples in a row of which it is counted how many shards they are from."""
 
@@ -70,8 +72,10 @@ class EpochReport:
     """Steps that wait for data for more than a millisecond."""
     waited_s: float
     """How long steps wait for data, all together."""
+    fetched: int
+    """How many shards were fetched, over simulated nodes, as far as they were simulated."""
     fetched_again: int
-    """How often a shard is fetched that was fetched before in this epoch, over simulated nodes."""
+    """How many of these had been fetched before in this epoch."""
     nodes: list[NodeReport]
 
     @property
@@ -186,8 +190,8 @@ class Report:
 
     @property
     def thrashes(self) -> bool:
-        """Whether shards are fetched again within an epoch, for want of room."""
-        return any(epoch.fetched_again for epoch in self.epochs)
+        """Whether shards are fetched again within an epoch, more than now and then one."""
+        return any(epoch.fetched_again > THRASHES * epoch.fetched for epoch in self.epochs)
 
     def text(self, width: int = 100) -> str:
         """The report as tables; needs rich, which is in the extra ``plan``."""
@@ -398,6 +402,7 @@ def _epoch_report(data: Data, scale: _Scale, run: EpochRun, number: int) -> Epoc
         first_batch_s=first,
         waiting_steps=min(steps, round(waiting * (scale.unit or 1))),
         waited_s=waited,
+        fetched=sum(int(node.fetched.sum()) for node in run.nodes),
         fetched_again=sum(int(np.maximum(node.fetched - 1, 0).sum()) for node in run.nodes),
         nodes=nodes,
     )
@@ -409,6 +414,8 @@ def _node_report(data: Data, run: EpochRun, node: NodeRun, left: float) -> NodeR
         shard_bytes = node.wanted_bytes
     elif left:
         shard_bytes = round(shard_bytes * (1 + left))
+        if node.fetched.max(initial=0) <= 1:  # what was fetched ahead does not come again
+            shard_bytes = min(shard_bytes, node.needed_bytes)
     most = node.most_used
     if left and data.setup.cache_limit is None:
         most += shard_bytes - node.shard_bytes

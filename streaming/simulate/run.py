@@ -30,6 +30,8 @@ class NodeRun:
     """Bytes of samples that were read by ranges."""
     wanted_bytes: int
     """Bytes of the shards that it needs in the epoch and that were not here before."""
+    needed_bytes: int
+    """Bytes of all shards that it needs in the epoch."""
     fetched: NDArray[np.int64]
     """How often each shard came."""
     evicted: int
@@ -206,6 +208,7 @@ def _node_run(
         shard_bytes=int((node.fetched * data.travels).sum()),
         range_bytes=node.range_bytes,
         wanted_bytes=before.wanted_bytes,
+        needed_bytes=int(data.travels[node.needs.shards].sum()),
         fetched=node.fetched,
         evicted=node.shelf.evicted - before.evicted,
         most_used=node.shelf.most_used,
