@@ -45,22 +45,22 @@ def _course(figure: Any, report: Report) -> Any:
         axis.set_ylim(bottom=0)
         _plain(axis)
     if setup.step_s:
-        axes[0].axhline(setup.global_batch / setup.step_s, color=GREY, linestyle="--", linewidth=1)
+        most = setup.global_batch / setup.step_s
+        axes[0].set_ylim(0, 1.08 * max(most, *line.samples_per_s))
+        axes[0].axhline(most, color=GREY, linestyle="--", linewidth=1)
         axes[0].set_title("dashed: what training could take", loc="right", fontsize=7, color=GREY)
     axes[2].set_ylim(0, 100)
-    axes[2].set_xlabel(unit, fontsize=8)
-    edge = 0.0
-    for number, epoch in enumerate(report.epochs[:-1]):
-        edge += epoch.seconds
-        for axis in axes:
-            axis.axvline(edge / divisor, color=GREY, linewidth=0.8, linestyle=":")
+    axes[2].set_xlabel(unit if line.is_whole else f"{unit} (the simulated parts)", fontsize=8)
+    for number, start in enumerate(line.starts):
+        for axis in axes if number else ():
+            axis.axvline(start / divisor, color=GREY, linewidth=0.8, linestyle=":")
         axes[1].annotate(
-            f"epoch {number + 1}",
-            (edge / divisor, 0.9),
+            f"epoch {number}",
+            (start / divisor, 1.0),
             xycoords=("data", "axes fraction"),
             fontsize=7,
             color=GREY,
-            xytext=(3, 0),
+            xytext=(3, 2),
             textcoords="offset points",
         )
     figure.tight_layout()
@@ -85,7 +85,7 @@ def _nodes(figure: Any, report: Report) -> Any:
     axis.set_xlim(-0.8, max(len(nodes), 4) - 0.2)
     _plain(axis)
     if any(below):
-        axis.legend(fontsize=7, frameon=False)
+        axis.legend(fontsize=7, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
     figure.tight_layout()
     return figure
 

@@ -101,7 +101,10 @@ class EpochReport:
 
 @dataclass(frozen=True)
 class Timeline:
-    """How it goes on, as points in time over all epochs."""
+    """How it goes on, as points in time over all epochs.
+
+    Where epochs were not simulated to their ends, the parts that were follow one another.
+    """
 
     seconds: list[float]
     samples_per_s: list[float]
@@ -110,6 +113,10 @@ class Timeline:
     """Of shards that a node fetches on average, since the point before."""
     waited: list[float]
     """The share of the time since the point before in which steps waited."""
+    starts: list[float]
+    """When each epoch begins."""
+    is_whole: bool
+    """Whether epochs were simulated to their ends."""
 
 
 @dataclass(frozen=True)
@@ -473,6 +480,8 @@ def _timeline(data: Data, scale: _Scale, runs: list[EpochRun]) -> Timeline:
         samples_per_s=samples.tolist(),
         bytes_per_s=came.tolist(),
         waited=_spread(began - waited, began, edges).tolist(),
+        starts=[run.start_s for run in runs],
+        is_whole=all(len(run.began_s) == run.steps for run in runs),
     )
 
 

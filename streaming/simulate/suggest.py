@@ -171,8 +171,9 @@ def _block(data: Data, report: Report) -> Iterator[Suggestion]:
         return
     reason = (
         f"Samples in a row come of few shards: shuffle quality {report.shuffle_quality:.2f}, then "
-        f"{then.shuffle_quality:.2f}. A node then has {then.smallest_cache_limit / 1e9:,.1f} GB in "
-        f"hand and ahead, instead of {report.smallest_cache_limit / 1e9:,.1f} GB."
+        f"{then.shuffle_quality:.2f}. A node's cache then has to hold "
+        f"{then.smallest_cache_limit / 1e9:,.1f} GB instead of "
+        f"{report.smallest_cache_limit / 1e9:,.1f} GB."
     )
     yield _of("shuffle_block_size", block, reason, then)
 
