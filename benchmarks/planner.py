@@ -11,7 +11,8 @@ is measured against nginx itself; everything else the planner is told. Three run
 are predicted and then made, each some times, with an empty cache. Prints a table of throughput,
 time to the first batch and bytes, predicted and measured (the median run).
 
-    python benchmarks/planner.py [--runs network …] [--rounds 3] [--data FOLDER] [--json FILE]
+    python benchmarks/planner.py [--runs network …] [--rounds 3] [--shards 48] [--data FOLDER]
+        [--json FILE]
 """
 
 import argparse
@@ -33,7 +34,7 @@ from cold_reader import SAMPLE_BYTES, sample  # noqa: E402
 from streaming.simulate import Setup, simulate  # noqa: E402
 from tests.servers.nginx import Nginx  # noqa: E402
 
-SHARDS, SHARD_SAMPLES, WORKERS = 48, 1024, 2
+SHARD_SAMPLES, WORKERS = 1024, 2
 NETWORK = {"connection_bandwidth": 20_000_000, "latency_s": 0.03, "bandwidth": "1gb"}
 RUNS: dict[str, dict[str, Any]] = {
     "network": {
@@ -52,17 +53,16 @@ RUNS: dict[str, dict[str, Any]] = {
     },
 }
 """The settings of each run that are not the planner's defaults."""
-SAMPLES = SHARDS * SHARD_SAMPLES
 
 
-def write(folder: Path) -> None:
+def write(folder: Path, samples: int) -> None:
     """Write the data set."""
     from streaming import MDSWriter
 
     columns = {"tokens": f"ndarray:int32:{SAMPLE_BYTES // 4}"}
     size = SHARD_SAMPLES * SAMPLE_BYTES + (64 << 10)
     with MDSWriter(out=str(folder), columns=columns, size_limit=size, hashes=["xxh3_64"]) as writer:
-        for number in range(SAMPLES):
+        for number in range(samples):
             writer.write(sample(number))
 
 
@@ -90,7 +90,7 @@ def read(settings: dict[str, Any], url: str, folder: Path, epochs: int = 1) -> A
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def costs(settings: dict[str, Any], nginx: Nginx, folder: Path) -> dict[str, float]:
+def costs(settings: dict[str, Any], nginx: Nginx, folder: Path, samples: int) -> dict[str, float]:
     """What a sample costs beside its decoding, and the start of the workers, with no network."""
     plain = {**settings, "decode_s": 0.0, "step_s": 0.0, "max_connections": 32}
     folder.mkdir()
@@ -98,7 +98,7 @@ def costs(settings: dict[str, Any], nginx: Nginx, folder: Path) -> dict[str, flo
     # In the second epoch everything is here.
     seconds = statistics.median(run["ends_s"][1] - run["firsts_s"][1] for run in runs)
     return {
-        "decode_s": seconds * WORKERS / (SAMPLES - settings["batch_size"]),
+        "decode_s": seconds * WORKERS / (samples - settings["batch_size"]),
         "startup_s": statistics.median(run["firsts_s"][0] for run in runs),
     }
 
@@ -123,13 +123,13 @@ def predict(settings: dict[str, Any], measured: dict[str, float], url: str) -> d
     }
 
 
-def measure(settings: dict[str, Any], nginx: Nginx, folder: Path) -> dict[str, Any]:
+def measure(settings: dict[str, Any], nginx: Nginx, folder: Path, samples: int) -> dict[str, Any]:
     """What happens."""
     folder.mkdir()
     with proxy(int(nginx.url.rpartition(":")[2]), folder, LIMITED) as (url, _):
         found = read(settings, url, folder / "run")
     return {
-        "samples_s": SAMPLES / found["ends_s"][0],
+        "samples_s": samples / found["ends_s"][0],
         "first_s": found["firsts_s"][0],
         "shard_bytes": found["shard_bytes"],
         "range_bytes": found["range_bytes"],
@@ -143,23 +143,25 @@ def main() -> None:
     )
     parser.add_argument("--runs", nargs="+", choices=RUNS, default=list(RUNS))
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--shards", type=int, default=48)
     parser.add_argument("--data", type=Path, help="keep the data set here for the next time")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     results: dict[str, Any] = {}
+    samples = args.shards * SHARD_SAMPLES
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         data = args.data or folder / "data"
         if not (data / "bucket" / "data" / "index.json").exists():
-            write(data / "bucket" / "data")
+            write(data / "bucket" / "data", samples)
         (folder / "nginx").mkdir()
         nginx = stack.enter_context(Nginx(folder / "nginx", data))
         for name in args.runs:
             settings = RUNS[name]
-            own = costs(settings, nginx, folder / f"{name}-costs")
+            own = costs(settings, nginx, folder / f"{name}-costs", samples)
             said = predict(settings, own, str(data / "bucket" / "data"))
             made = [
-                measure(settings, nginx, folder / f"{name}-{number}")
+                measure(settings, nginx, folder / f"{name}-{number}", samples)
                 for number in range(args.rounds)
             ]
             results[name] = {"costs": own, "predicted": said, "measured": made}

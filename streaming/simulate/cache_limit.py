@@ -27,14 +27,14 @@ def in_hand_bytes(data: Data, work: Work) -> int:
         >>> in_hand_bytes(Data(plan), Data(plan).work(0, 0))
         1000000
     """
-    needs = work.needs
-    if not len(needs.shards):
+    visits = data.visits(work)
+    if not len(visits.shards):
         return 0
-    keeps = data.keeps[needs.shards]
+    keeps = data.keeps[visits.shards]
     setup = data.setup
     ahead = setup.batch_size * (setup.prefetch_factor if setup.workers else 1)
     apart = ahead * setup.workers_of_node // data.weight
-    comes, goes = needs.first, needs.last + needs.longest_pause + apart
+    comes, goes = visits.first, visits.last + visits.longest_pause + apart
     at = np.concatenate([comes, goes + 1])
     change = np.concatenate([keeps, -keeps])
     order = np.lexsort((change, at))  # at one position, what goes is gone before others come

@@ -269,6 +269,25 @@ class Data:
             batch=batch,
         )
 
+    def visits(self, work: Work) -> Visits:
+        """The stretches in which a node uses its shards.
+
+        A stream that is gone through several times in an epoch comes to each shard several times,
+        further apart than a shuffle block, and nobody keeps the shard meanwhile.
+        """
+        params = self.params()
+        pauses = np.zeros(len(self.raw), np.int64)
+        if params.shuffle and params.shuffle_algo in ("py1e", "py1br", "blockwise"):
+            # A node uses its canonical nodes' blocks side by side.
+            parts = max(1, params.num_canonical_nodes // self.setup.nodes)
+            repeated = [
+                number
+                for number, stream in enumerate(params.streams)
+                if stream.choose > stream.num_samples
+            ]
+            pauses[np.isin(self.streams, repeated)] = parts * params.shuffle_block_size * 5 // 4
+        return work.needs.visits(pauses)
+
     def place(self, ids: Ints, shard: int) -> Ints:
         """Where in a shard some of its samples are, by their numbers."""
         places: Ints = ids - self._bounds[shard]
@@ -312,6 +331,19 @@ class Work:
         return Needs(self.node)
 
 
+@dataclass(frozen=True, eq=False)
+class Visits:
+    """Stretches of a node's order in which shards are used again and again."""
+
+    shards: Ints
+    first: Ints
+    """Where in the order each stretch begins,"""
+    last: Ints
+    """and where it ends."""
+    longest_pause: int
+    """The most positions between two uses in one stretch."""
+
+
 class Needs:
     """At which positions of a node's order each shard is needed."""
 
@@ -323,21 +355,27 @@ class Needs:
         self.first = self._order[starts]
         """Where each of them is needed first."""
         ends = np.append(starts[1:], len(shards))
-        self.last = self._order[ends - 1] if len(found) else self.first
-        """Where each of them is needed last."""
         self._span = dict(
             zip(found.tolist(), zip(starts.tolist(), ends.tolist(), strict=True), strict=True)
         )
 
-    @cached_property
-    def longest_pause(self) -> int:
-        """The most positions that lie between two uses of a shard."""
-        if len(self._order) < 2:
-            return 0
-        pauses = np.diff(self._order)
-        starts = np.array([start for start, _ in self._span.values()], np.int64)
-        pauses[starts[1:] - 1] = 0  # those are between shards
-        return max(0, int(pauses.max()) - 1)
+    def visits(self, pauses: Ints) -> Visits:
+        """The stretches of the order in which each shard is used, and then not for long.
+
+        Args:
+            pauses: For each shard, how many positions without it end a stretch; 0 for none.
+        """
+        positions = self._order
+        if not len(positions):
+            return Visits(self.shards, positions, positions, 0)
+        owners = np.repeat(self.shards, [end - start for start, end in self._span.values()])
+        between = np.diff(positions) - 1
+        ends = owners[1:] != owners[:-1]
+        ends |= (pauses[owners[1:]] > 0) & (between > pauses[owners[1:]])
+        starts = np.concatenate([np.zeros(1, np.int64), np.flatnonzero(ends) + 1])
+        stops = np.append(starts[1:] - 1, len(positions) - 1)
+        longest = int(between[~ends].max(initial=0))
+        return Visits(owners[starts], positions[starts], positions[stops], longest)
 
     def next(self, shard: int, position: int) -> int | None:
         """Where a shard is needed next, from a position on; None if nowhere."""

@@ -75,7 +75,7 @@ class EpochReport:
     fetched: int
     """How many shards were fetched, over simulated nodes, as far as they were simulated."""
     fetched_again: int
-    """How many of these had been fetched before in this epoch."""
+    """How many of these came again though they had been fetched for the same use."""
     nodes: list[NodeReport]
 
     @property
@@ -138,7 +138,8 @@ class Report:
     data_bytes: int
     """Bytes of all shards, as they travel."""
     smallest_cache_limit: int
-    """Bytes with which no shard is fetched twice in an epoch."""
+    """Bytes with which shards are not fetched twice in an epoch, apart from streams that are gone
+    through several times in it."""
     roomy_cache_limit: int
     """Bytes with which, besides, as much can be fetched ahead as without a limit."""
     cache_factor: float
@@ -410,7 +411,7 @@ def _epoch_report(data: Data, scale: _Scale, run: EpochRun, number: int) -> Epoc
         waiting_steps=min(steps, round(waiting * (scale.unit or 1))),
         waited_s=waited,
         fetched=sum(int(node.fetched.sum()) for node in run.nodes),
-        fetched_again=sum(int(np.maximum(node.fetched - 1, 0).sum()) for node in run.nodes),
+        fetched_again=sum(node.again for node in run.nodes),
         nodes=nodes,
     )
 
@@ -421,7 +422,7 @@ def _node_report(data: Data, run: EpochRun, node: NodeRun, left: float) -> NodeR
         shard_bytes = node.wanted_bytes
     elif left:
         shard_bytes = round(shard_bytes * (1 + left))
-        if node.fetched.max(initial=0) <= 1:  # what was fetched ahead does not come again
+        if not node.again:  # what was fetched ahead does not come again
             shard_bytes = min(shard_bytes, node.needed_bytes)
     most = node.most_used
     if left and data.setup.cache_limit is None:

@@ -31,9 +31,11 @@ class NodeRun:
     wanted_bytes: int
     """Bytes of the shards that it needs in the epoch and that were not here before."""
     needed_bytes: int
-    """Bytes of all shards that it needs in the epoch."""
+    """Bytes of all shards that it needs in the epoch, as often as it comes to them."""
     fetched: NDArray[np.int64]
     """How often each shard came."""
+    again: int
+    """How many of these came again though they had been here for the same use."""
     evicted: int
     most_used: int
     """Most bytes that its shards took."""
@@ -199,6 +201,11 @@ class _Before:
         return cls(shelf.evicted, int(data.travels[missing].sum()))
 
 
+def _visits(data: Data, node: Node) -> NDArray[np.int64]:
+    """How often a node comes to each shard, long after it has used it before."""
+    return np.bincount(data.visits(node.work).shards, minlength=len(data.raw))
+
+
 def _node_run(
     data: Data, number: int, node: Node, workers: list[Worker], before: _Before
 ) -> NodeRun:
@@ -208,8 +215,9 @@ def _node_run(
         shard_bytes=int((node.fetched * data.travels).sum()),
         range_bytes=node.range_bytes,
         wanted_bytes=before.wanted_bytes,
-        needed_bytes=int(data.travels[node.needs.shards].sum()),
+        needed_bytes=int(data.travels[data.visits(node.work).shards].sum()),
         fetched=node.fetched,
+        again=int(np.maximum(node.fetched - _visits(data, node), 0).sum()),
         evicted=node.shelf.evicted - before.evicted,
         most_used=node.shelf.most_used,
         arrivals=np.array(node.arrivals, np.float64).reshape(-1, 2),

@@ -98,6 +98,18 @@ def test_a_coarse_simulation_comes_to_the_same(
     assert coarse.thrashes == fine.thrashes
 
 
+def test_streams_that_are_gone_through_several_times_are_not_kept_meanwhile() -> None:
+    small = StreamSetup(shards=20, samples=500, sample_bytes=100_000, repeat=4)
+    large = StreamSetup(shards=180, samples=500, sample_bytes=100_000)
+    setup = middle(shuffle_block_size=5000).but(streams=(small, large))
+    data = Data(setup)
+    found = predict(data)
+    assert found.smallest_cache_limit < found.data_bytes // 4
+    limited = predict(data.ordered_by(setup.but(cache_limit=found.smallest_cache_limit)))
+    assert not limited.thrashes
+    assert limited.bytes > limited.data_bytes
+
+
 def test_a_hundred_million_samples_take_seconds() -> None:
     started = time.process_time()
     found = simulate(Setup.of(LARGE), suggestions=False)
