@@ -5,9 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from streaming.cli.tables import show
 from streaming.simulate import Report, Setup, simulate
+from streaming.simulate.show import print_report
 
 __all__ = ["plan", "read_setup"]
+
+# Here, since other commands' tables should not wait for torch, which planning takes.
+show.register(Report, print_report)
 
 
 def read_setup(path: Path) -> Setup:

@@ -26,8 +26,6 @@ from streaming.cli.samples import Shown
 from streaming.cli.state import State
 from streaming.cli.verify import Problem, Verified
 from streaming.convert.commit import Report
-from streaming.simulate import Report as PlanReport
-from streaming.simulate.show import print_report
 
 __all__ = ["console", "show"]
 
@@ -317,8 +315,3 @@ def _(result: Report, out: Console) -> None:
         out.print(f"{len(result.skipped):,} samples were left out:")
         rows = ((one.label, one.row, one.reason) for one in result.skipped[:_MOST_PROBLEMS])
         out.print(_table("part", ">row", "why", rows=rows))
-
-
-@show.register
-def _(result: PlanReport, out: Console) -> None:
-    print_report(result, out)
