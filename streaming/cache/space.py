@@ -114,8 +114,8 @@ class Space:
         directories: The directories that shards are fetched into.
         limit: Bytes that their files may add up to, or None for no limit but the disk's.
         on_evict: Called with the number of shards evicted.
-        let_go: Called while waiting for the room of evicted shards, to close those that this process
-            has open.
+        let_go: Called while waiting for the room of evicted shards, to close those that are open in
+            this process.
     """
 
     def __init__(
