@@ -84,3 +84,25 @@ def test_pack(tmp_path: Path) -> None:
     output = run(tmp_path, "pack.py")
     assert "60 documents" in output
     assert "decoded: the same" in output
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_from_parquet(tmp_path: Path) -> None:
+    output = run(tmp_path, "from_parquet.py")
+    assert "3,000 rows, 3,000 samples" in output
+    assert "streamed: the same" in output
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_bucket(tmp_path: Path) -> None:
+    assert "each once: yes" in run(tmp_path, "bucket.py")
+
+
+def test_the_page_lists_every_example_and_the_tests_run_it() -> None:
+    page = (EXAMPLES.parent / "docs" / "examples.md").read_text()
+    tests = Path(__file__).read_text()
+    for path in [*EXAMPLES.glob("*.py"), *EXAMPLES.glob("*.ipynb")]:
+        assert f"| `{path.name}` |" in page
+        assert path.suffix == ".ipynb" or f'"{path.name}"' in tests
