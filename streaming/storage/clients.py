@@ -7,11 +7,13 @@ and never in a store, which so can be pickled, copied and forked freely.
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import importlib
 import os
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
@@ -19,6 +21,7 @@ from streaming.storage.errors import MissingPackage
 
 _clients: dict[tuple[int, Hashable], Any] = {}
 _lock = threading.Lock()
+_is_collector_off = False
 
 
 def shared_client(options: Hashable, make: Callable[[], Any]) -> Any:
@@ -40,8 +43,30 @@ def shared_client(options: Hashable, make: Callable[[], Any]) -> Any:
         with _lock:
             client = _clients.get(name)
             if client is None:
-                client = _clients[name] = make()
+                with _without_collector():
+                    client = _clients[name] = make()
     return client
+
+
+@contextmanager
+def _without_collector() -> Iterator[None]:
+    """Keep the garbage collector from running, to be used by one thread at a time.
+
+    Importing and making a client makes very many objects that stay. The collector takes that for a
+    reason to look, in vain, at all that a process with torch has: for longer than making the client
+    takes.
+    """
+    global _is_collector_off
+    if not gc.isenabled():
+        yield
+        return
+    _is_collector_off = True
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+        _is_collector_off = False
 
 
 def environment_token(*prefixes: str) -> str:
@@ -63,8 +88,11 @@ def environment_token(*prefixes: str) -> str:
 def _after_fork() -> None:
     # Another thread of the parent may have held the lock; here nobody would ever release it. The
     # parent's clients stay where they are, unused: closing them could disturb its connections.
-    global _lock
+    global _lock, _is_collector_off
     _lock = threading.Lock()
+    if _is_collector_off:
+        _is_collector_off = False
+        gc.enable()
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,5 +1,6 @@
 """Clients: one for each process and set of options, through threads and forks."""
 
+import gc
 import multiprocessing
 import os
 import threading
@@ -43,7 +44,25 @@ def test_what_failed_is_tried_again():
     assert clients.shared_client("x", lambda: 7) == 7
 
 
+@pytest.mark.parametrize("enabled", [True, False])
+def test_the_collector_rests_meanwhile_and_is_left_as_it_was(enabled):
+    def make():
+        assert not gc.isenabled()
+        raise ZeroDivisionError
+
+    try:
+        if not enabled:
+            gc.disable()
+        with pytest.raises(ZeroDivisionError):
+            clients.shared_client("x", make)
+        assert gc.isenabled() is enabled
+    finally:
+        gc.enable()
+
+
 def _ask(pipe):
+    # The child's collector is as it was before the parent began.
+    assert gc.isenabled()
     pipe.send(clients.shared_client("x", os.getpid))
 
 
