@@ -13,7 +13,7 @@ import pytest
 from streaming import StreamingDataset
 from streaming.cache import CacheFullError
 from tests.chaos.conftest import SAMPLES
-from tests.chaos.ranks import Job, parts, running, serving, wait_for_end, wait_until
+from tests.chaos.ranks import Job, Patient, parts, running, serving, wait_for_end, wait_until
 from tests.servers.proxy import Fault
 
 pytestmark = pytest.mark.timeout(120)
@@ -28,7 +28,7 @@ def test_another_takes_over_what_was_being_fetched(
     local = tmp_path / "local"
     with serving(remote) as proxy:
         stall = proxy.add(Fault(key="shard.00000", stall_after=100, times=1))
-        job = Job(proxy.url, str(local), workers=1)
+        job = Job(proxy.url, str(local), workers=1, kind=Patient)
         other = Job(proxy.url, str(local))
         with running(job) as (first,):
             proxy.wait_for(lambda: any(s.fault is stall and s.sent for s in proxy.seen))

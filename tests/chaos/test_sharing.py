@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 
 from streaming import StreamingDataLoader, StreamingDataset
 from tests.chaos.conftest import SAMPLES
-from tests.chaos.ranks import Job, context, running, serving
+from tests.chaos.ranks import Job, Patient, context, running, serving
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -40,9 +40,8 @@ def test_a_node_fetches_each_shard_once(remote: Path, tmp_path: Path, workers: i
     local = str(tmp_path / "local")
     shuffled = {"shuffle": True, "num_canonical_nodes": 2, "shuffle_block_size": 50}
     with serving(remote) as proxy:
-        jobs = [
-            Job(proxy.url, local, rank, 8, workers=workers, dataset=shuffled) for rank in range(8)
-        ]
+        options = {"workers": workers, "dataset": shuffled, "kind": Patient}
+        jobs = [Job(proxy.url, local, rank, 8, **options) for rank in range(8)]
         for _ in range(2):
             with running(*jobs) as ranks:
                 seen = [i for rank in ranks for i in rank.wait_for("epoch")]
