@@ -88,7 +88,7 @@ def claimed_in(local: Path) -> set[str]:
     return claimed
 
 
-def read_rank(url: str, local: str, rank: int, results: Any) -> None:
+def read_rank(url: str, local: str, rank: int, results: Any, done: Any) -> None:
     # A server that does not answer is asked again after a while, which is not what is counted here.
     transfer.FLOOR_S = 60.0
     dataset = StreamingDataset(
@@ -101,17 +101,18 @@ def read_rank(url: str, local: str, rank: int, results: Any) -> None:
         local_world_size=8,
     )
     results.put([sample["id"] for sample in dataset])
+    done.wait(2 * LIMIT_S)  # what it still fetches for others when it ends, they would fetch again
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 @pytest.mark.parametrize("stopped", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_eight_processes_fetch_each_shard_once(remote: Path, tmp_path: Path, stopped: bool) -> None:
     context = multiprocessing.get_context("forkserver")
-    results = context.Queue()
+    results, done = context.Queue(), context.Event()
     with Gate(remote) as gate:
         processes = [
             context.Process(
-                target=read_rank, args=(gate.url, str(tmp_path / "local"), rank, results)
+                target=read_rank, args=(gate.url, str(tmp_path / "local"), rank, results, done)
             )
             for rank in range(8)
         ]

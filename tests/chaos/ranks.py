@@ -67,6 +67,9 @@ class Job:
     """A file for what it writes to its standard error, and for what is logged at INFO."""
     user: int | None = None
     """The user to become first; takes root."""
+    stays: bool = False
+    """Whether to stay when all is told, until it is killed: what a process fetches for others when
+    it ends is fetched once more by one of them."""
 
     def open(self) -> StreamingDataset:
         """The rank's dataset."""
@@ -115,6 +118,8 @@ def _run(job: Job, pipe: Any) -> None:
             pipe.send(("epoch", seen))
             epoch += 1
         pipe.send(("stats", dataset.stats()))
+        while job.stays:
+            signal.pause()
     except Exception as error:
         pipe.send(("error", error))
         raise SystemExit(1) from None
