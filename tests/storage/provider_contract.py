@@ -269,13 +269,15 @@ class HTTPContract(StoreContract):
             assert get(store, "big") == BIG
 
     def test_stalled(self, make: Make, proxy: FaultProxy, tmp_path: Path) -> None:
-        store = make(timeout_s=0.4)
-        put(store, tmp_path, "big", BIG)
+        put(make(), tmp_path, "big", BIG)
+        store = make(timeout_s=0.5)
         self.fault(proxy, method="GET", times=1, stall_after=100_000)
         with pytest.raises(StoreError, match="in time") as caught:
             get(store, "big")
         assert caught.value.retryable
-        assert get(store, "big") == BIG
+        # On a busy machine the server itself can be late.
+        again = RetryPolicy(retries=5, base_s=0.0)
+        assert again.call(lambda: get(store, "big"), "fetching big") == BIG
 
     @pytest.mark.skipif(sys.platform != "linux", reason="only there a socket can be shut like that")
     def test_another_thread_ends_a_stalled_read(
