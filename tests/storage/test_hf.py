@@ -87,8 +87,8 @@ class TestHF(HTTPContract):
     def test_stalled(  # type: ignore[override]
         self, make: Make, outside: FaultProxy, tmp_path: Path
     ) -> None:
-        store = make(timeout_s=0.4)
-        put(store, tmp_path, "big", BIG)
+        put(make(), tmp_path, "big", BIG)
+        store = make(timeout_s=0.5)
         outside.add(Fault(method="GET", times=1, stall_after=100_000))
         with pytest.raises(StoreError, match="in time") as caught:
             get(store, "big")
