@@ -327,7 +327,7 @@ def predict(data: Data) -> Report:
         epochs=epochs,
         first_batch_s=first_s,
         is_exact=scale.is_exact and len(scale.nodes) == setup.nodes,
-        note=_note(data, scale),
+        note=_note(data, scale, runs),
         data_bytes=int(data.travels.sum()),
         smallest_cache_limit=smallest,
         roomy_cache_limit=roomy_cache_limit(scaled, work),
@@ -360,14 +360,18 @@ def _with_start(epoch: EpochReport, run: EpochRun, scale: _Scale, first_s: float
     )
 
 
-def _note(data: Data, scale: _Scale) -> str:
+def _note(data: Data, scale: _Scale, runs: list[EpochRun]) -> str:
     nodes = f"{len(scale.nodes)} of {data.setup.nodes} nodes"
     if scale.is_exact:
         return f"every batch of {nodes}"
-    return (
+    note = (
         f"{nodes}, one sample for {scale.thin}, {scale.unit:.1f} steps at a time; samples that are "
         "read before their shards are here are not counted"
     )
+    share = min(len(run.began_s) / max(1, run.steps) for run in runs)
+    if share < 1:
+        note += f"; the first {share:.0%} of an epoch at least, and the rest taken to go on so"
+    return note
 
 
 def _first_batch_s(data: Data, scale: _Scale, runs: list[EpochRun]) -> float:

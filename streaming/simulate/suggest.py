@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from streaming.cache.cache import BYTES_AHEAD
 from streaming.simulate.data import Data
 from streaming.simulate.report import Report, predict
 from streaming.simulate.setup import Setup
@@ -152,7 +153,8 @@ def _predownload(data: Data, report: Report) -> Iterator[Suggestion]:
     if then is not None and then.samples_per_s > report.samples_per_s * WORTH:
         reason = (
             f"{int(setup.predownload):,} samples of each worker are too few to keep the network "
-            "busy; without `predownload`, as many bytes are fetched ahead as a second brings."
+            f"busy; without `predownload`, {BYTES_AHEAD >> 20} MiB are fetched ahead, or half of "
+            "`cache_limit` if that is less."
         )
         yield _of("predownload", None, reason, then)
 

@@ -117,6 +117,8 @@ def test_a_hundred_million_samples_take_seconds() -> None:
     assert sum(epoch.samples for epoch in found.epochs) >= 2 * 100_000_000
     assert found.epochs[0].bytes == pytest.approx(found.data_bytes, rel=0.01)
     assert found.epochs[1].bytes == 0
+    assert found.timeline.is_whole == ("the rest taken to go on so" not in found.note)
+    assert not found.timeline.is_whole
 
 
 def suggested(setup: Setup) -> dict[str, Any]:
