@@ -18,6 +18,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from streaming import StreamingDataLoader, StreamingDataset
+from streaming.cache.claims import Claim
 from tests.chaos.conftest import SAMPLES
 from tests.chaos.ranks import Job, Patient, context, running, serving
 
@@ -66,6 +67,8 @@ class WithoutLocks(StreamingDataset):
     def __init__(self, **kwargs: Any) -> None:
         fcntl.fcntl = fcntl.flock = no_lock
         super().__init__(**kwargs)
+        with Claim(Path(kwargs["local"], "index.json"), 0) as claim:
+            assert not claim.is_real
 
 
 @pytest.mark.parametrize("limit", [None, "limit"])
