@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streaming.cache import MissingShardError, ShardCache
+from streaming.cache import ShardCache
 from streaming.format.array import Array
 from streaming.format.errors import CorruptShardError
 from streaming.format.reader import Reader
@@ -115,16 +115,15 @@ class StreamedSamples(Array):
             try:
                 reader = self._cache.reader_of_samples(shard)
                 return reader.sample(at)
-            except MissingShardError:
-                raise
             except (FileNotFoundError, StoreError, CorruptShardError) as error:
-                if reader is not None and self._cache.give_up_ranges(shard, reader):
+                if reader is None:
+                    raise
+                if self._cache.give_up_ranges(shard, reader):
                     continue  # the whole shard can be had perhaps, or says more of what is wrong
                 # Another thread of ours closed it and somebody evicted it, in between.
                 if not isinstance(error, FileNotFoundError) or not retry:
                     raise
-                if not self._cache.forget(shard):
-                    raise
+                self._cache.forget(shard)
                 retry -= 1
 
     def read_each(self, ids: NDArray[np.int64]) -> Iterator[Any]:

@@ -38,7 +38,8 @@ LOOK_S = 0.01
 TOUCH_S = 10.0
 """How often a shard that is being read is marked as used."""
 
-
+VANISHING = 20
+"""How often to fetch a shard again that others delete before it is open."""
 CHECKED_S = 2.0
 """How long what was seen of the remote's version holds for samples that are read by ranges."""
 
@@ -137,13 +138,6 @@ class ShardCache:
             CorruptShardError: If it is damaged, also when fetched again.
             StoreError: If it can't be fetched.
         """
-        opened = self._open.get(shard)
-        if opened is not None:
-            try:
-                self._open.move_to_end(shard)
-            except KeyError:
-                pass  # another thread closed it; whoever holds it reads on
-            return opened
         if shard not in self._open:
             at, local = self.locate(shard)
             directory = self.directories[at]
@@ -228,7 +222,7 @@ class ShardCache:
 
     def _fetch_and_open(self, shard: int, at: int, local: int) -> None:
         """Fetch a shard and open it under one claim, so that nobody evicts it in between."""
-        started = time.monotonic_ns()
+        started, left = time.monotonic_ns(), VANISHING
         try:
             while True:
                 with self._claimed(at, local):
@@ -236,11 +230,28 @@ class ShardCache:
                         return
                     blocked = self._fetch(shard, at, local)
                     if blocked is None:
-                        self._readers[shard].open()
-                        return
+                        if self._open_fetched(shard, left):
+                            return
+                        left -= 1
+                        continue
                 self.space.wait_for_room(blocked, f"shard {local} of {self.directories[at].path}")
         finally:
             self._count(wait_ns=time.monotonic_ns() - started)
+
+    def _open_fetched(self, shard: int, left: int) -> bool:
+        """Open a shard that was just fetched; False if it is gone again and may be so often yet.
+
+        The claim keeps our own processes from evicting it. Those who see no locks evict all the
+        same, and so does whoever deletes files by hand.
+        """
+        try:
+            self._readers[shard].open()
+        except FileNotFoundError:
+            if not left:
+                raise
+            log.warning("Fetching %s again, since somebody deleted it", self._readers[shard].name)
+            return False
+        return True
 
     @contextmanager
     def _claimed(self, at: int, local: int) -> Iterator[None]:
@@ -316,13 +327,12 @@ class ShardCache:
         self.ranges.give_up(shard)
         return True
 
-    def forget(self, shard: int) -> bool:
-        """Close a shard whose file vanished before it was read; False if it was not even open."""
+    def forget(self, shard: int) -> None:
+        """Close a shard whose file vanished before it was read."""
         with self._lock:
             reader = self._open.pop(shard, None)
         if reader is not None:
             reader.close()
-        return reader is not None
 
     def refresh(self) -> None:
         """Close what was evicted, so that its space comes free; mark what is read as used."""

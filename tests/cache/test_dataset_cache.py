@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from torch.utils.data import DataLoader
 
-from streaming import StreamingDataset
-from streaming.cache import CacheFullError
+from streaming import StreamingDataLoader, StreamingDataset
+from streaming.cache import CacheFullError, Directory, MissingShardError, ShardCache
 from streaming.format.errors import CorruptShardError, FormatError
+from streaming.format.reader import Reader
 from streaming.storage import NotFound, StoreError
 from tests.data import write_numbers
 
@@ -350,6 +351,72 @@ def test_a_full_disk_evicts_the_least_recently_used(
         dataset.evict_shard(shard)
     with pytest.raises(CacheFullError, match=r"needs [\d,]+ bytes"):
         dataset[0]
+
+
+@pytest.mark.parametrize("data_set", ["remote", "zipped"])
+@pytest.mark.parametrize("times", [1, 10, 1000])
+def test_a_shard_that_goes_before_it_is_open_is_fetched_again(
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    data_set: str,
+    times: int,
+) -> None:
+    """Others evict it where there are no locks; but it has to stay at last."""
+    gone = 0
+
+    def mark(directory: Directory, shard: int, opened: bool) -> None:
+        nonlocal gone
+        if not opened and gone < times:
+            gone += 1
+            directory.remove(shard)
+
+    monkeypatch.setattr(Directory, "mark", mark)
+    dataset = open_dataset(request.getfixturevalue(data_set), tmp_path / "local")
+    if times > 100:
+        with pytest.raises(FileNotFoundError, match="shard"):
+            dataset[5]
+    else:
+        assert dataset[5]["id"] == 5
+        assert gone == times
+        assert dataset.stats()["shards_fetched"] == times + 1
+
+
+@pytest.mark.parametrize("column_wise", [False, True])
+def test_a_shard_that_goes_between_opening_and_reading_is_fetched_again(
+    remote: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, column_wise: bool
+) -> None:
+    """A thread of ours that fetches ahead closes what others have evicted."""
+    real = ShardCache.reader_of_samples
+    closed = []
+
+    def reader_of_samples(cache: ShardCache, shard: int) -> Reader:
+        reader = real(cache, shard)
+        if shard not in closed:
+            closed.append(shard)
+            at, local = cache.locate(shard)
+            cache.directories[at].remove(local)
+            cache.refresh()
+            cache._close_evicted()
+            assert not reader.is_open
+        return reader
+
+    monkeypatch.setattr(ShardCache, "reader_of_samples", reader_of_samples)
+    dataset = open_dataset(remote, tmp_path / "local")
+    loader = (StreamingDataLoader if column_wise else DataLoader)(dataset, batch_size=4)
+    assert ids_of(loader) == list(range(SAMPLES))
+    assert sorted(closed) == list(range(dataset.num_shards))
+
+
+def test_an_original_that_goes_while_it_is_read_is_missing(remote: Path, tmp_path: Path) -> None:
+    local = shutil.copytree(remote, tmp_path / "own")
+    dataset = StreamingDataset(local=str(local), batch_size=4)
+    assert dataset[5]["id"] == 5
+    for shard in local.glob("shard.*"):
+        shard.unlink()
+    assert dataset[5]["id"] == 5  # it is open
+    with pytest.raises(MissingShardError, match="no `remote`"):
+        dataset[SAMPLES - 1]
 
 
 def test_waiting_for_a_full_disk_lets_go_of_what_others_evicted(
