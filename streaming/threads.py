@@ -8,6 +8,7 @@ errors are those of worker processes.
 from __future__ import annotations
 
 import atexit
+import ctypes
 import os
 import queue
 import threading
@@ -23,7 +24,12 @@ from streaming.turns import Parcel
 Make = Callable[[], Iterator[Parcel[Any]]]
 
 EXIT_S = 1.0
-"""How long the end of the process waits for threads to end, at most."""
+"""How long the end of the process waits for threads to end with what they do."""
+BUSY_S = 10.0
+"""How much longer it waits for those that are at work and don't."""
+LOOK_S = 0.1
+"""How long a thread does nothing before it counts as one that waits."""
+RUNNING = -1
 
 
 class Raised:
@@ -51,7 +57,7 @@ class ThreadPool:
 
     def __init__(self, workers: int) -> None:
         self._jobs: list[queue.SimpleQueue[Any]] = [queue.SimpleQueue() for _ in range(workers)]
-        self._threads = [
+        threads = [
             threading.Thread(
                 target=_serve, args=(jobs,), name=f"streaming-worker-{number}", daemon=True
             )
@@ -60,7 +66,8 @@ class ThreadPool:
         self._finish = weakref.finalize(self, _dismiss, self._jobs)
         self._finish.atexit = False
         _pools.add(self)
-        for thread in self._threads:
+        for thread in threads:
+            _threads.add(thread)
             thread.start()
 
     def run(
@@ -89,12 +96,6 @@ class ThreadPool:
     def dismiss(self) -> None:
         """Let the threads end when they have done what they were given."""
         self._finish()
-
-    def join(self, seconds: float) -> None:
-        """Wait for them to end."""
-        until = time.monotonic() + seconds
-        for thread in self._threads:
-            thread.join(max(0.0, until - time.monotonic()))
 
 
 class ThreadRun:
@@ -200,6 +201,8 @@ def _work(
 
 _pools: weakref.WeakSet[ThreadPool] = weakref.WeakSet()
 _runs: weakref.WeakSet[ThreadRun] = weakref.WeakSet()
+_threads: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+"""Also those of pools that are gone: one may still be at work on its last batch."""
 
 
 def _dismiss(jobs: list[queue.SimpleQueue[Any]]) -> None:
@@ -209,12 +212,49 @@ def _dismiss(jobs: list[queue.SimpleQueue[Any]]) -> None:
 
 @atexit.register
 def _end() -> None:
-    """End threads before the interpreter is taken down under them; but wait for none for long."""
+    """End threads before the interpreter is taken down under them.
+
+    Up to Python 3.13, a thread that comes back from C++ code after that, such as Torch's, ends the
+    whole process as failed. One that waits doesn't come back, and nobody waits for it.
+    """
     for run in list(_runs):
         run.close()
-    pools = list(_pools)
-    for pool in pools:
+    for pool in list(_pools):
         pool.dismiss()
-    until = time.monotonic() + EXIT_S
-    for pool in pools:
-        pool.join(max(0.0, until - time.monotonic()))
+    busy = _join(list(_threads), EXIT_S)
+    for thread in busy:
+        _interrupt(thread)
+    until = time.monotonic() + BUSY_S
+    before: list[int] = []
+    while busy and time.monotonic() < until:
+        looks = [_switches(thread) for thread in busy]
+        if looks == before and RUNNING not in looks:
+            break
+        before, busy = looks, _join(busy, LOOK_S)
+
+
+def _join(threads: list[threading.Thread], seconds: float) -> list[threading.Thread]:
+    """Wait for threads to end, so long together; those that have not."""
+    until = time.monotonic() + seconds
+    for thread in threads:
+        thread.join(max(0.0, until - time.monotonic()))
+    return [thread for thread in threads if thread.is_alive()]
+
+
+def _interrupt(thread: threading.Thread) -> None:
+    """Let a thread end before the next step of its Python code, whoever's that is."""
+    exit_ = ctypes.py_object(SystemExit)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), exit_)
+
+
+def _switches(thread: threading.Thread) -> int:
+    """How often a thread went to sleep: the same while it waits. ``RUNNING`` if it does not.
+
+    Where no system tells (Linux does), every thread seems to wait.
+    """
+    try:
+        with open(f"/proc/self/task/{thread.native_id}/status") as file:
+            status = dict(line.split(":\t", 1) for line in file)
+    except OSError:
+        return 0
+    return RUNNING if status["State"][0] == "R" else int(status["voluntary_ctxt_switches"])

@@ -229,20 +229,39 @@ def test_a_time_limit(local: str) -> None:
         next(batches)
 
 
-def test_a_thread_that_waits_does_not_hold_up_the_end(local: str) -> None:
-    code = f"""
-import threading
+ENDING = """
+import threading, torch
 from streaming import StreamingDataLoader, StreamingDataset
-waiting = threading.Event()
+begun = threading.Barrier(3)
 def waits(batch):
-    waiting.set()
+    begun.wait()
+    threading.Event().wait()
+def works(batch):
+    begun.wait()
+    while True:
+        torch.randn(200_000).sort()
+def waits_but_for_one(batch):
+    begun.wait()
+    while 0 in batch["id"]:
+        torch.randn(200_000).sort()
     threading.Event().wait()
 dataset = StreamingDataset(local={local!r}, batch_size=4)
 batches = iter(StreamingDataLoader(
-    dataset, batch_size=4, num_workers=2, worker_type="thread", batch_transform=waits))
-waiting.wait()
+    dataset, batch_size=4, num_workers=2, worker_type="thread", batch_transform={transform}))
+begun.wait()
+if {dropped}:
+    del batches
 print("done")
 """
+
+
+@pytest.mark.parametrize("dropped", [False, True])
+@pytest.mark.parametrize("transform", ["waits", "works", "waits_but_for_one"])
+def test_threads_neither_hold_up_the_end_nor_make_it_fail(
+    local: str, transform: str, dropped: bool
+) -> None:
+    """Torch's C++ can't be left by a thread that the end of the interpreter takes down."""
+    code = ENDING.format(local=local, transform=transform, dropped=dropped)
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=LIMIT_S
     )
