@@ -62,8 +62,8 @@ def wait_for_workers(pid: int, count: int) -> list[psutil.Process]:
 def test_a_killed_job_starts_again_at_once(remote: Path, tmp_path: Path, whole_node: bool) -> None:
     local = tmp_path / "local"
     with serving(remote) as proxy:
-        slow = proxy.add(Fault(key="shard", bandwidth=20_000))
-        jobs = [Job(proxy.url, str(local), rank, 2, workers=1) for rank in range(2)]
+        slow = proxy.add(Fault(key=r"shard\.0001", bandwidth=20))  # a minute and more for each
+        jobs = [Job(proxy.url, str(local), rank, 2, workers=1, kind=Patient) for rank in range(2)]
         with running(*jobs) as ranks:
             for rank in ranks:
                 rank.wait_for("batch")
@@ -74,7 +74,7 @@ def test_a_killed_job_starts_again_at_once(remote: Path, tmp_path: Path, whole_n
                     process.kill()
             ranks[0].join()
             cached = {path.name for path in local.glob("shard.*")}
-            slow.bandwidth = None
+            slow.bandwidth = 1e9
             proxy.clear()
             with running(*jobs) as again:
                 seen = [i for rank in again for i in rank.wait_for("epoch")]
