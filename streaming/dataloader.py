@@ -16,7 +16,9 @@ from streaming.sources import (
     begin_processes,
     begin_threads,
     check_socket_paths,
+    counters_of,
 )
+from streaming.stopwatch import Demand
 from streaming.threads import ThreadPool
 from streaming.validation import is_finished
 
@@ -162,7 +164,7 @@ class StreamingDataLoader(DataLoader[Any]):
             check_socket_paths()
         collate = self.collate_fn
         self.collate_fn = Counting(
-            collate, batched=self.batch_size is not None, transform=self.batch_transform
+            collate, self.batch_size is not None, self.batch_transform, counters_of(self.dataset)
         )
         try:
             return super()._get_iterator()
@@ -273,6 +275,7 @@ class _Batches:
     def __init__(self, loader: StreamingDataLoader) -> None:
         self._loader = loader
         self._tally = _Tally()
+        self._demand = Demand(counters_of(loader.dataset), loader.num_workers)
         self._inner = loader._begin(self._tally, loader._start)
 
     def _reset(self, loader: StreamingDataLoader) -> None:
@@ -287,11 +290,15 @@ class _Batches:
         return self
 
     def __next__(self) -> Any:
+        self._demand.begin()
         try:
             batch = next(self._inner)
         except StopIteration:
             self._tally.ended = True
+            self._demand.end()
+            self._demand.hand_over()
             raise
+        self._demand.end()
         if self._loader._tally is self._tally:
             self._tally.handed_out += 1
             self._loader.num_samples_yielded += batch.samples

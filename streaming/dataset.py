@@ -34,6 +34,7 @@ from streaming.planning import (
 from streaming.progress import Progress, superseded
 from streaming.samples import StreamedSamples
 from streaming.stats import Counters
+from streaming.stopwatch import BatchTimes, SampleTimes, Stopwatch
 from streaming.stream import Stream
 from streaming.thread_workers import thread_worker_info
 from streaming.units import bytes_to_int, number_abbrev_to_int
@@ -206,14 +207,20 @@ class StreamingDataset(StreamedSamples, IterableDataset[Any]):
         self.length = self.epoch_size
         self._progress = Progress()
         self._fingerprints = Fingerprints()
-        self._counters = Counters(self._progress.board)
+        self._counters = Counters(self._progress.board, self._name())
         self._cache = ShardCache(
             self._directories,
             self.shards,
             self.cache_limit,
             self._counters.add,
             max_connections=max_connections,
+            waits=self._counters.waiting,
         )
+
+    def _name(self) -> str:
+        """What others call it who look at what runs on the machine."""
+        more = f" and {self.num_streams - 1} more" if self.num_streams > 1 else ""
+        return f"{self._directories[0].url}{more}"
 
     def __len__(self) -> int:
         """How many samples this device is given in an epoch, repeats to come out even included."""
@@ -292,16 +299,17 @@ class StreamingDataset(StreamedSamples, IterableDataset[Any]):
         skip = progress.done
         latest, serial = self._progress.board.watch(iteration), iteration.serial
         step = max(1, min(self.batch_size or 1, 64))
+        times = SampleTimes(self._counters)
         with self._fetching_ahead(epoch, place, skip) as advance:
-            for ids in sample_blocks(epoch, place, skip):
+            for ids in times.planned(sample_blocks(epoch, place, skip)):
                 for start in range(0, len(ids), step):
                     part = ids[start : start + step]
-                    for sample in self.read_each(part):
+                    for sample in times.made(self, part):
                         if latest[0] != serial:
                             raise superseded(iteration)
                         progress.done += 1
                         yield sample
-                    advance(len(part))
+                    advance(len(part), times)
         self._counters.end(iteration, world)
 
     def _own_progress(self) -> Any:
@@ -321,29 +329,31 @@ class StreamingDataset(StreamedSamples, IterableDataset[Any]):
     ) -> Iterator[tuple[Any, int]]:
         progress = self._own_progress()
         place, skip = place_of(world), progress.done
+        times = BatchTimes(self._counters)
         with self._fetching_ahead(epoch, place, skip) as advance:
-            for batches in maker.stretches(sample_blocks(epoch, place, skip), size, drop_last):
-                for ids, batch in zip(batches, maker.batches(batches), strict=True):
+            blocks = times.planned(sample_blocks(epoch, place, skip))
+            for batches in maker.stretches(blocks, size, drop_last):
+                for ids, batch in zip(batches, times.made(maker, batches), strict=True):
                     self._progress.check(iteration)
                     progress.done += len(ids)
                     yield batch, len(ids)
-                advance(sum(map(len, batches)))
+                advance(sum(map(len, batches)), times)
         self._counters.end(iteration, world)
 
     @contextmanager
     def _fetching_ahead(
         self, epoch: EpochPlan, place: Place, skip: int = 0
-    ) -> Iterator[Callable[[int], None]]:
-        """Fetch what an iteration will need; what is yielded tells how much it has used since."""
+    ) -> Iterator[Callable[[int, Stopwatch], None]]:
+        """Fetch what an iteration will need; what is yielded is told of use and times."""
         needs = needs_of(self, epoch, place, skip)
         ahead = self._cache.ahead(needs, processes_on_node(self))
         done = 0
 
-        def advance(samples: int) -> None:
+        def advance(samples: int, times: Stopwatch) -> None:
             nonlocal done
             done += samples
             self._cache.refresh()
-            self._counters.add(samples=samples)
+            times.hand_over(samples)
             self._counters.flush_now_and_then()
             if ahead is not None:
                 ahead.advance(done)

@@ -9,11 +9,10 @@ that were forked from one process don't disturb one another.
 
 import multiprocessing
 import os
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from streaming.shared import SharedInts
+from streaming.shared import SharedInts, is_alive
 
 Position = tuple[int, int]
 """An epoch, and the samples of it that were already handed out over all devices."""
@@ -26,9 +25,9 @@ _CANONICAL_NODES, _SEED, _INITIAL_NODES = 7, 8, 9
 _JOINED = 10  # the serial number of the iteration that the latest generation of workers belongs to
 _GENERATIONS, _NUM_GENERATIONS = 11, 6
 _ENDED = 23  # how many workers have ended the iteration
-_COUNTERS, _NUM_COUNTERS = 32, 16
+_COUNTERS, _NUM_COUNTERS = 32, 24
 _AT_START = _COUNTERS + _NUM_COUNTERS  # the counters when the iteration began
-_SLOT, _NUM_SLOTS = 64, 64
+_SLOT, _NUM_SLOTS = 96, 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +226,7 @@ class EpochBoard:
             if ints[slot + _OWNER] == owner:
                 return slot
         for slot in range(_SLOT, _SLOT * _NUM_SLOTS, _SLOT):
-            if not _is_alive(ints[slot + _OWNER]):
+            if not is_alive(ints[slot + _OWNER]):
                 for at in range(_COUNTERS):
                     ints[slot + at] = ints[at]
                 for at in range(_COUNTERS, _SLOT):
@@ -268,17 +267,3 @@ class EpochBoard:
         flat += [0] * (2 * _NUM_GENERATIONS - len(flat))
         for offset, number in enumerate(flat):
             self._ints[at + _GENERATIONS + offset] = number
-
-
-def _is_alive(pid: int) -> bool:
-    if pid == 0:
-        return False
-    if sys.platform == "win32":
-        return True  # signal 0 would end it there, and no memory is shared there either
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

@@ -5,6 +5,8 @@ from concurrent.futures import Future
 from functools import cached_property
 from itertools import repeat
 from operator import getitem
+from threading import get_ident
+from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,7 @@ from streaming.indexes import send_by_name
 from streaming.opening import open_streams
 from streaming.order.spanner import Spanner
 from streaming.stats import Counters
+from streaming.stopwatch import Probe
 from streaming.storage import StoreError
 from streaming.stream import Stream
 from streaming.validation import check_limit
@@ -34,8 +37,11 @@ class StreamedSamples(Array):
     allow_unsafe_types: bool
     _cache: ShardCache
     _counters: Counters
+    _probes: dict[int, Probe]
+    """The samples that threads are timing now, by thread."""
 
     def _open_streams(self) -> None:
+        self._probes = {}
         Stream.validate_weights(self.streams)
         self._directories = open_streams(self.streams, self.allow_unsafe_types)
         indexes = [directory.index for directory in self._directories]
@@ -79,7 +85,8 @@ class StreamedSamples(Array):
     def __getstate__(self) -> dict[str, Any]:
         """Everything but what the indexes tell, by the shard, to another process as well."""
         send_by_name((each.index, each.index_path) for each in self._directories)
-        return {name: value for name, value in vars(self).items() if name not in _OF_INDEXES}
+        state = {name: value for name, value in vars(self).items() if name not in _OF_INDEXES}
+        return {**state, "_probes": {}}
 
     @property
     def size(self) -> int:
@@ -110,11 +117,12 @@ class StreamedSamples(Array):
             CorruptShardError: If it is damaged.
         """
         shard, at = self.spanner[sample_id]
+        probe = self._probes.get(get_ident()) if self._probes else None
         while True:
             reader = None
             try:
                 reader = self._cache.reader_of_samples(shard)
-                return reader.sample(at)
+                return reader.sample(at) if probe is None else probe.read(reader, at)
             except (FileNotFoundError, StoreError, CorruptShardError) as error:
                 if reader is None:
                     raise
@@ -126,35 +134,54 @@ class StreamedSamples(Array):
                 self._cache.forget(shard)
                 retry -= 1
 
-    def read_each(self, ids: NDArray[np.int64]) -> Iterator[Any]:
+    def read_each(self, ids: NDArray[np.int64], probe: Probe | None = None) -> Iterator[Any]:
         """Samples by their numbers, each read when its turn has come.
 
         A subclass that reads samples in a way of its own is asked for each of them.
 
         Args:
             ids: The samples; not many, since their shards stay open meanwhile.
+            probe: Times one of them.
         """
+        at = -1 if probe is None else probe.at
         kind = type(self)
         if (
             kind.__getitem__ is not StreamedSamples.__getitem__
             or kind.get_item is not StreamedSamples.get_item
         ):
-            yield from map(getitem, repeat(self), ids.tolist())
+            yield from map(getitem, repeat(self), ids[: max(0, at)].tolist())
+            if probe is not None:
+                yield self._probe(probe, int(ids[at]))
+            yield from map(getitem, repeat(self), ids[at + 1 :].tolist())
             return
         shards, places = self.spanner.locate(ids)
         getters: dict[int, Callable[[int], Any]] = {}
-        for sample_id, shard, at in zip(
-            ids.tolist(), shards.tolist(), places.tolist(), strict=True
+        for number, (sample_id, shard, place) in enumerate(
+            zip(ids.tolist(), shards.tolist(), places.tolist(), strict=True)
         ):
             try:
-                get = getters.get(shard)
-                if get is None:
-                    get = getters[shard] = self._cache.reader_of_samples(shard).getter()
-                sample = get(at)
+                if number == at:
+                    sample = self._probe(probe, sample_id)
+                else:
+                    get = getters.get(shard)
+                    if get is None:
+                        get = getters[shard] = self._cache.reader_of_samples(shard).getter()
+                    sample = get(place)
             except Exception:
                 getters.pop(shard, None)
                 sample = self.get_item(sample_id)  # tries other ways, or says what is wrong
             yield sample
+
+    def _probe(self, probe: Any, sample_id: int) -> Any:
+        """A sample, its reading timed; what else it takes is its user's code."""
+        thread, here = get_ident(), self._counters.here
+        begun, waited = perf_counter_ns(), here.waited
+        self._probes[thread] = probe
+        try:
+            return self[sample_id]
+        finally:
+            del self._probes[thread]
+            probe.whole = perf_counter_ns() - begun - (here.waited - waited)
 
     def locate(self, ids: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """The shard of each of some samples, and its place in it."""

@@ -27,6 +27,7 @@ class SharedInts:
 
     Args:
         size: How many integers. All start as 0.
+        kind: What the system's lists of open files call it.
 
     Example:
         >>> ints = SharedInts(4)
@@ -36,9 +37,9 @@ class SharedInts:
         7
     """
 
-    def __init__(self, size: int) -> None:
-        self.size = size
-        self._attach(_anonymous_file(size * 8))
+    def __init__(self, size: int, kind: str = "streaming") -> None:
+        self.size, self.kind = size, kind
+        self._attach(_anonymous_file(size * 8, kind))
 
     def _attach(self, fd: int) -> None:
         self._fd = fd
@@ -58,6 +59,10 @@ class SharedInts:
     def view(self, at: int) -> memoryview:
         """One of the integers, as a view of length 1 that shows what it is at any time."""
         return self._view[at : at + 1]
+
+    def write(self, at: int, values: bytes) -> None:
+        """Set consecutive integers from ``at`` on to the bytes of a whole number of them."""
+        self._view[at : at + len(values) // 8] = memoryview(values).cast("q")
 
     def slice(self, start: int, stop: int) -> list[int]:
         """The integers at ``[start, stop)``, copied."""
@@ -81,15 +86,15 @@ class SharedInts:
 
     def __getstate__(self) -> dict[str, Any]:
         if self._fd >= 0 and context.get_spawning_popen() is not None:
-            return {"size": self.size, "fd": reduction.DupFd(self._fd)}
-        return {"size": self.size, "values": self._view.tolist()}
+            return {"size": self.size, "kind": self.kind, "fd": reduction.DupFd(self._fd)}
+        return {"size": self.size, "kind": self.kind, "values": self._view.tolist()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.size = state["size"]
+        self.size, self.kind = state["size"], state["kind"]
         if "fd" in state:
             self._attach(state["fd"].detach())
             return
-        self._attach(_anonymous_file(self.size * 8))
+        self._attach(_anonymous_file(self.size * 8, self.kind))
         for at, value in enumerate(state["values"]):
             self._view[at] = value
 
@@ -100,14 +105,29 @@ class SharedInts:
             os.close(fd)
 
 
-def _anonymous_file(size: int) -> int:
+def _anonymous_file(size: int, kind: str) -> int:
     """A descriptor of ``size`` nameless zero bytes, or -1 where there is no such thing."""
     if sys.platform == "win32":
         return -1
     if hasattr(os, "memfd_create"):
-        fd = os.memfd_create("streaming")
+        fd = os.memfd_create(kind)
     else:
         fd, path = tempfile.mkstemp(prefix=".streaming-")
         os.unlink(path)
     os.ftruncate(fd, size)
     return fd
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process is there that may share memory with this one."""
+    if pid <= 0:
+        return False
+    if sys.platform == "win32":
+        return True  # signal 0 would end it there, and no memory is shared there either
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice, repeat
+from time import perf_counter_ns
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from streaming.arena import Arena
 from streaming.packing import LongBytes, Packed, Packer, Received, failure_in, register
+from streaming.stats import Counters
 from streaming.thread_workers import ThreadWorkerInfo
 from streaming.threads import Raised, ThreadPool, ThreadRun
 from streaming.turns import Parcel, Turns, parcels, sizes
@@ -48,26 +50,43 @@ class Counted:
 
 
 class Counting:
-    """A collate function that notes how many samples it was given.
+    """A collate function that notes how many samples it was given, and how long it took.
 
     Args:
         collate: The collate function.
         batched: Whether it is given lists of samples.
         transform: What to make of a collated batch, or None.
+        counters: Where its time goes; None if nobody asks.
     """
 
     def __init__(
-        self, collate: Callable[[Any], Any], batched: bool, transform: Transform | None = None
+        self,
+        collate: Callable[[Any], Any],
+        batched: bool,
+        transform: Transform | None = None,
+        counters: Counters | None = None,
     ) -> None:
         self.collate = collate
         self.batched = batched
         self.transform = transform
+        self._counters = counters
 
     def __call__(self, samples: Any) -> Counted:
         """Collate some samples; without automatic batching, one."""
         count = len(samples) if self.batched else 1
+        begun = perf_counter_ns()
         batch = self.collate(samples)
-        return Counted(batch if self.transform is None else self.transform(batch), count)
+        collated = perf_counter_ns()
+        if self.transform is not None:
+            batch = self.transform(batch)
+        if self._counters is not None:
+            self._counters.made_of_samples(collated - begun, perf_counter_ns() - collated)
+        return Counted(batch, count)
+
+
+def counters_of(dataset: Any) -> Counters | None:
+    """Where the times of a dataset's iterations go; None if it is not one of ours."""
+    return getattr(dataset, "_counters", None)
 
 
 def as_it_is(batch: Any) -> Any:
@@ -83,12 +102,21 @@ def by_column(
     memory: Callable[[int], NDArray[np.uint8]] | None = None,
 ) -> Iterator[Counted]:
     """A worker's batches, made column by column. The iteration begins now, not with the first."""
-    return _counted(dataset.iterate_batches(batch_size, drop_last, memory), transform)
+    batches = dataset.iterate_batches(batch_size, drop_last, memory)
+    return _counted(batches, transform, dataset._counters)
 
 
-def _counted(batches: Iterator[tuple[Any, int]], transform: Transform | None) -> Iterator[Counted]:
+def _counted(
+    batches: Iterator[tuple[Any, int]], transform: Transform | None, counters: Counters
+) -> Iterator[Counted]:
     for batch, samples in batches:
-        yield Counted(batch if transform is None else transform(batch), samples)
+        if transform is None:
+            yield Counted(batch, samples)
+            continue
+        begun = perf_counter_ns()
+        transformed = transform(batch)
+        counters.made_of_samples(0, perf_counter_ns() - begun)
+        yield Counted(transformed, samples)
 
 
 class BySample:
@@ -101,7 +129,8 @@ class BySample:
     def __init__(self, loader: DataLoader[Any]) -> None:
         self._size, self._drop_last = loader.batch_size, loader.drop_last
         transform = getattr(loader, "batch_transform", None)
-        self._collate = Counting(loader.collate_fn, self._size is not None, transform)
+        counters = counters_of(loader.dataset)
+        self._collate = Counting(loader.collate_fn, self._size is not None, transform, counters)
         self._samples = iter(loader.dataset)
 
     def __iter__(self) -> BySample:

@@ -1,13 +1,19 @@
-"""What a run did: counters that a rank's process and its workers add up together."""
+"""What a run did, and where its time went: counters that a rank and its workers add up together."""
 
 import logging
 import os
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
+from torch.utils.data import get_worker_info
+
 from streaming.epochs import EpochBoard, Iteration
+from streaming.thread_workers import thread_worker_info
+from streaming.watch.board import IN_RANK, Row, RunBoard
 from streaming.world import World
 
 log = logging.getLogger("streaming")
@@ -22,8 +28,17 @@ COUNTERS = (
     "retries",
     "wait_ns",
     "bytes_fetched_by_range",
+    "planning_ns",
+    "decompressing_ns",
+    "reading_ns",
+    "decoding_ns",
+    "user_code_ns",
+    "collating_ns",
+    "trainer_ns",
+    "starved_ns",
+    "training_ns",
 )
-"""The counters, in the order of their numbers on the board."""
+"""The counters, in the order of their numbers on the boards."""
 
 FLUSH_S = 0.02
 """How long what was added may wait before others see it, while more is added."""
@@ -31,8 +46,16 @@ FLUSH_S = 0.02
 _NUMBER = {name: number for number, name in enumerate(COUNTERS)}
 
 
+class _Here(threading.local):
+    """What this thread alone has measured: nanoseconds."""
+
+    waited = 0
+    collating = 0
+    user_code = 0
+
+
 class Counters:
-    """Adds up amounts in this process, and hands them to its rank's board now and then.
+    """Adds up amounts in this process, and hands them to its rank's boards now and then.
 
     Example:
         >>> counters = Counters(EpochBoard())
@@ -41,37 +64,61 @@ class Counters:
         3
     """
 
-    def __init__(self, board: EpochBoard) -> None:
+    def __init__(self, board: EpochBoard, dataset: str = "") -> None:
         self._board = board
+        self.run = RunBoard(dataset)
         self.owner: int | None = None
         """Process id of the rank that this process works for; None for the process itself."""
+        self.here = _Here()
         self._begin_empty()
 
     def _begin_empty(self) -> None:
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._flushed_s = 0.0
-        self._pending: Counter[str] = Counter()
+        self._pending: defaultdict[int, Counter[str]] = defaultdict(Counter)
 
     def add(self, **amounts: int) -> None:
         """Add amounts by the counters' names."""
         if self._pid != os.getpid():
             self._begin_empty()  # what a parent had pending is the parent's to hand on
         with self._lock:
-            self._pending.update(amounts)
+            self._pending[worker_here()].update(amounts)
+
+    @contextmanager
+    def waiting(self, what: str) -> Iterator[None]:
+        """Count the time of the block as waited for data, and let others see what for."""
+        worker, owner = worker_here(), self.owner or os.getpid()
+        self.run.waits(owner, worker, what)
+        started = time.perf_counter_ns()
+        try:
+            yield
+        finally:
+            waited = time.perf_counter_ns() - started
+            self.here.waited += waited
+            self.add(wait_ns=waited)
+            self.run.waits(owner, worker, None)
+
+    def made_of_samples(self, collating: int, user_code: int) -> None:
+        """Count nanoseconds that this thread has spent in making a batch of samples."""
+        self.here.collating += collating
+        self.here.user_code += user_code
+        self.add(collating_ns=collating, user_code_ns=user_code)
 
     def flush(self) -> None:
-        """Hand what was added to the board."""
+        """Hand what was added to the boards."""
         if self._pid != os.getpid():
             self._begin_empty()
         with self._lock:
-            pending, self._pending = self._pending, Counter()
-        if pending:
-            amounts = {_NUMBER[name]: amount for name, amount in pending.items()}
-            self._board.add(self.owner or os.getpid(), amounts)
+            pending, self._pending = self._pending, defaultdict(Counter)
+        owner = self.owner or os.getpid()
+        for worker, each in pending.items():
+            amounts = {_NUMBER[name]: amount for name, amount in each.items()}
+            self._board.add(owner, amounts)
+            self.run.add(owner, worker, amounts)
 
     def flush_now_and_then(self) -> None:
-        """Hand what was added to the board, unless that was done a moment ago."""
+        """Hand what was added to the boards, unless that was done a moment ago."""
         now = time.monotonic()
         if now - self._flushed_s > FLUSH_S:
             self._flushed_s = now
@@ -79,6 +126,8 @@ class Counters:
 
     def begin(self, iteration: Iteration, world: World) -> None:
         """Tell that this rank begins an iteration; one of its workers does."""
+        owner = self.owner or os.getpid()
+        self.run.begin(owner, worker_here(), world.node, world.rank, iteration.epoch)
         if world.worker_of_rank == 0:
             done = iteration.sample_in_epoch
             after = f" after {done:,} samples over all ranks" if done else ""
@@ -102,13 +151,72 @@ class Counters:
     def totals(self) -> dict[str, int | float]:
         """The totals of this rank and its workers since the start; times in seconds."""
         self.flush()
-        totals: dict[str, int | float] = dict(zip(COUNTERS, self._board.counters(), strict=False))
-        totals["wait_s"] = totals.pop("wait_ns") / 1e9
-        return totals
+        return named(self._board.counters())
+
+    def by_worker(self) -> list[dict[str, Any]]:
+        """The totals of each worker of this rank, and of its own process, since the start."""
+        self.flush()
+        owner = self.owner or os.getpid()
+        return [
+            {
+                "node": row.node,
+                "rank": row.rank,
+                "worker": row.worker,
+                "pid": row.pid,
+                "epoch": row.epoch,
+                "waits_for": row.waits_for,
+                **named(row.counters),
+            }
+            for row in self.run.rows()
+            if row.owner == owner
+        ]
+
+    @property
+    def rank(self) -> int:
+        """This rank's number, as far as an iteration has begun."""
+        return next((each["rank"] for each in self.by_worker()), 0)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_board": self._board, "owner": self.owner}
+        return {"_board": self._board, "run": self.run, "owner": self.owner}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        self.__dict__.update(state, here=_Here())
         self._begin_empty()
+
+
+def named(amounts: Any) -> dict[str, int | float]:
+    """Counters by their names; times in seconds.
+
+    Example:
+        >>> named([3, 0, 0, 0, 0, 0, 0, 500_000_000])["wait_s"]
+        0.5
+    """
+    totals: dict[str, int | float] = {}
+    for name, amount in zip(COUNTERS, amounts, strict=False):
+        if name.endswith("_ns"):
+            totals[f"{name[:-3]}_s"] = amount / 1e9
+        else:
+            totals[name] = amount
+    return totals
+
+
+def described(row: Row) -> dict[str, Any]:
+    """A row of a board: which worker it is of, what that waits for, and its counters by name."""
+    return {
+        "node": row.node,
+        "rank": row.rank,
+        "worker": row.worker,
+        "pid": row.pid,
+        "epoch": row.epoch,
+        "waits_for": row.waits_for,
+        **named(row.counters),
+    }
+
+
+def worker_here() -> int:
+    """The number of the loader's worker that this thread or process is, or ``IN_RANK``."""
+    thread = thread_worker_info()
+    if thread is not None:
+        return thread.id
+    process = get_worker_info()
+    return IN_RANK if process is None else process.id

@@ -7,7 +7,7 @@ import time
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
@@ -57,7 +57,9 @@ class ShardCache:
         limit: Bytes that the shards fetched may take together, or None.
         count: Called with amounts to add to the run's counters: ``shards_fetched``,
             ``bytes_fetched``, ``bytes_fetched_by_range``, ``cache_hits``, ``evictions``,
-            ``retries``, ``wait_ns``.
+            ``retries``, ``decompressing_ns``.
+        waits: Called with what a reader waits for, to stand behind "waits for": a context that
+            lasts as long as the wait.
         max_open: How many shards to keep open for reading; None for as many as the process may
             well open.
         max_connections: Most connections of the node's processes together, of which each takes its
@@ -72,10 +74,11 @@ class ShardCache:
         count: Callable[..., None],
         max_open: int | None = None,
         max_connections: int = MAX_CONNECTIONS,
+        waits: Callable[[str], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
         self.directories = list(directories)
         self._readers = readers
-        self._count = count
+        self._count, self._waits = count, waits
         self._max_open = max_open or _default_max_open()
         self._max_connections = max_connections
         self.space = Space(
@@ -96,7 +99,7 @@ class ShardCache:
 
     def _begin_process(self, connections: int) -> None:
         self._pid = os.getpid()
-        self._ranges = Ranges(self.directories, Network(connections), self._count)
+        self._ranges = Ranges(self.directories, Network(connections), self._count, self._waits)
 
     @property
     def ranges(self) -> Ranges:
@@ -222,8 +225,8 @@ class ShardCache:
 
     def _fetch_and_open(self, shard: int, at: int, local: int) -> None:
         """Fetch a shard and open it under one claim, so that nobody evicts it in between."""
-        started, left = time.monotonic_ns(), VANISHING
-        try:
+        left = VANISHING
+        with self._waits(f"shard {local} of {self.directories[at].url}"):
             while True:
                 with self._claimed(at, local):
                     if self._try_open(shard, at, local, claimed=True):
@@ -235,8 +238,6 @@ class ShardCache:
                         left -= 1
                         continue
                 self.space.wait_for_room(blocked, f"shard {local} of {self.directories[at].path}")
-        finally:
-            self._count(wait_ns=time.monotonic_ns() - started)
 
     def _open_fetched(self, shard: int, left: int) -> bool:
         """Open a shard that was just fetched; False if it is gone again and may be so often yet.
@@ -285,6 +286,7 @@ class ShardCache:
             ranges.version(shard) or Version(),
             on_retry=lambda: self._count(retries=1),
             on_fetched=lambda travelled: self._count(shards_fetched=1, bytes_fetched=travelled),
+            on_decompressed=lambda spent: self._count(decompressing_ns=spent),
         )
         fetched = fetch_shard(self.directories[at], at, local, self.space, errand)
         if isinstance(fetched, Blocked):

@@ -69,6 +69,11 @@ class Directory:
         """Whether files here can be had again, and so may be fetched and evicted."""
         return self.store is not None or self.bring is not None
 
+    @property
+    def url(self) -> str:
+        """Where its shards come from: the remote, or the directory itself."""
+        return self.path if self.store is None else self.store.url
+
     def check_here(self) -> None:
         """See that the directory still holds the data set that was opened, see :class:`Origin`."""
         if self.origin is not None:

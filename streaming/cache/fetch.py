@@ -2,6 +2,7 @@
 
 import logging
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -108,6 +109,8 @@ class Errand:
     """Called at each attempt after the first."""
     on_fetched: Callable[[int], None] = lambda travelled: None
     """Called with the bytes that travelled, just before anybody can see the shard."""
+    on_decompressed: Callable[[int], None] = lambda spent: None
+    """Called with the nanoseconds of work that decompressing a file took."""
 
 
 def fetch_shard(
@@ -192,7 +195,7 @@ class _Fetch:
             if blocked is not None:
                 return blocked
         try:
-            with waiting(f"shard {self.shard} of {self._url}"):
+            with waiting(f"shard {self.shard} of {self.directory.url}"):
                 for raw, zipped in self._missing:
                     self._with_retries(raw, zipped)
             self.directory.check_there()
@@ -205,15 +208,11 @@ class _Fetch:
             for path in self._parts.values():
                 _discard(path)
         self.directory.mark(self.shard, opened=False)
-        log.debug("Fetched shard %d of %s, %d bytes", self.shard, self._url, self._bytes)
+        log.debug("Fetched shard %d of %s, %d bytes", self.shard, self.directory.url, self._bytes)
         return Fetched(self._bytes, self._retries)
 
-    @property
-    def _url(self) -> str:
-        return self.directory.store.url if self.directory.store else self.directory.path
-
     def _with_retries(self, raw: FileInfo, zipped: FileInfo | None) -> None:
-        what = f"shard {self.shard} of {self._url} ({(zipped or raw).basename})"
+        what = f"shard {self.shard} of {self.directory.url} ({(zipped or raw).basename})"
         try:
             self.directory.retry.call(lambda: self._bring(raw, zipped), what, self._retried)
         except StoreError as error:
@@ -223,7 +222,7 @@ class _Fetch:
     def _retried(self, error: StoreError) -> None:
         self._retries += 1
         self._errand.on_retry()
-        log.info("Fetching shard %d of %s again: %s", self.shard, self._url, error)
+        log.info("Fetching shard %d of %s again: %s", self.shard, self.directory.url, error)
 
     def _bring(self, raw: FileInfo, zipped: FileInfo | None) -> None:
         """One attempt at one file; what the store gave is not asked for again if it was right."""
@@ -271,6 +270,7 @@ class _Fetch:
     def _decompress(self, packed: Iterator[bytes], raw: FileInfo, zipped: FileInfo) -> None:
         """Decompress a file behind what brings it."""
         algo = self.directory.index.config(self.shard)["compression"]
+        started = time.thread_time_ns()  # of work, not of waiting for pieces
         try:
             with open(self._parts[raw.basename], "r+b") as file:
                 checked = Checked(file, raw, self.directory.validate_hash)
@@ -284,6 +284,8 @@ class _Fetch:
                 # fetches.
                 os.replace(self.directory.path_of(zipped), self._write_aside(zipped))
             raise StoreError(f"{zipped.basename} is damaged: {error}", retryable=True) from error
+        finally:
+            self._errand.on_decompressed(time.thread_time_ns() - started)
 
     def _publish(self, raw: FileInfo, zipped: FileInfo | None) -> None:
         if zipped is not None:

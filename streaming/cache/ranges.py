@@ -9,8 +9,10 @@ import threading
 from bisect import bisect_right, insort
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -99,6 +101,7 @@ class RangedFile(Ranged):
         keep: Told of each span: this file, its start, its bytes.
         trim: Has the oldest spans forgotten where there are too many.
         may_ask: Whether what was not asked for may still be.
+        waits: A context that lasts as long as a reader waits for what it is called with.
     """
 
     def __init__(
@@ -108,11 +111,13 @@ class RangedFile(Ranged):
         keep: Callable[["RangedFile", int, int], None],
         trim: Callable[[], None],
         may_ask: Callable[[], bool],
+        waits: Callable[[str], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
         self.source = source
         self.spent = self.cost = 0
         self.verify: Callable[[], None] | None = None
         self._bring, self._keep, self._trim, self._may_ask = bring, keep, trim, may_ask
+        self._waits = waits
         self._lock = threading.Lock()
         self._spans: list[_Span] = []
 
@@ -168,7 +173,7 @@ class RangedFile(Ranged):
         self._trim()
         assert found is not None
         try:
-            found.transfer.wait()
+            self._wait_for(found.transfer)
         except BaseException:
             self.forget(found.start)
             raise
@@ -176,6 +181,13 @@ class RangedFile(Ranged):
             verify, self.verify = self.verify, None
             verify()
         return bytes(memoryview(found.data)[start - found.start : stop - found.start])
+
+    def _wait_for(self, transfer: Transfer) -> None:
+        if transfer.is_over:
+            transfer.wait()  # raises if it has failed
+            return
+        with self._waits(f"samples of {self.source.store.url_of(self.source.key)}"):
+            transfer.wait()
 
     def forget(self, start: int) -> None:
         """Forget the span that begins somewhere, if there is one."""
@@ -216,14 +228,19 @@ class Ranges:
         directories: One for each stream.
         network: What brings the ranges.
         count: Called with amounts to add to the run's counters.
+        waits: A context that lasts as long as a reader waits for what it is called with.
     """
 
     def __init__(
-        self, directories: Sequence[Directory], network: Network, count: Callable[..., None]
+        self,
+        directories: Sequence[Directory],
+        network: Network,
+        count: Callable[..., None],
+        waits: Callable[[str], AbstractContextManager[Any]] = nullcontext,
     ) -> None:
         self.network = network
         self._sparse: frozenset[int] = frozenset()
-        self._directories, self._count = directories, count
+        self._directories, self._count, self._waits = directories, count, waits
         self._lock = threading.Lock()
         self._shards: dict[int, _Shard | None] = {}
         self._versions: dict[int, Version] = {}
@@ -331,7 +348,8 @@ class Ranges:
         def open_ranged(info: FileInfo) -> RangedFile:
             source = Source(store, info.basename, info.bytes, directory.retry)
             source.on_retry = lambda error: self._count(retries=1)
-            files.append(RangedFile(source, self._transfer, self._keep, self._trim, is_worth))
+            file = RangedFile(source, self._transfer, self._keep, self._trim, is_worth, self._waits)
+            files.append(file)
             return files[-1]
 
         try:

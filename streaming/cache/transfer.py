@@ -158,6 +158,11 @@ class Transfer:
         self._spawn()
         return self
 
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is to be waited for."""
+        return self._ended
+
     def wait(self) -> None:
         """Wait until all is here.
 

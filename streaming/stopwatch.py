@@ -1,0 +1,195 @@
+"""What the time of an iteration goes into, measured in the thread that iterates.
+
+The clock is read a few times for each batch or block of samples, and never for each sample: where
+samples are made one by one, one of a block, each time at another place, stands for all of it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from time import perf_counter_ns
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streaming.batches import BatchMaker
+from streaming.format.reader import Reader
+from streaming.stats import Counters
+from streaming.watch.diagnosis import Watch, diagnose
+
+log = logging.getLogger("streaming")
+
+Ids = NDArray[np.int64]
+
+FLUSH_NS = 20_000_000
+"""How long what was measured of a loader may wait before it is handed over."""
+
+FIRST_LOOK_S, LAST_LOOK_S = 30.0, 900.0
+"""After how long a loader first looks whether its trainer waits, and how long between looks."""
+
+_STRIDE = 37
+"""From one block to the next, how far the sample that is timed moves on: over every place in
+turn, as far as blocks have no multiple of so many samples."""
+
+
+class Stopwatch:
+    """What has been measured since it was last handed over, in nanoseconds.
+
+    Args:
+        counters: Where it goes.
+    """
+
+    def __init__(self, counters: Counters) -> None:
+        self._counters, self._here = counters, counters.here
+        self._clear()
+
+    def _clear(self) -> None:
+        self.planning = self.reading = self.decoding = self.user_code = 0
+        self.collating = self.trainer = 0
+
+    def hand_over(self, samples: int) -> None:
+        """Add all to the counters, with so many samples."""
+        self._counters.add(
+            samples=samples,
+            planning_ns=self.planning,
+            reading_ns=max(0, self.reading),
+            decoding_ns=self.decoding,
+            user_code_ns=max(0, self.user_code),
+            collating_ns=self.collating,
+            trainer_ns=max(0, self.trainer),
+        )
+        self._clear()
+
+    def planned(self, blocks: Iterator[Ids]) -> Iterator[Ids]:
+        """Blocks of sample ids; what they take is planning."""
+        while True:
+            started = perf_counter_ns()
+            ids = next(blocks, None)
+            self.planning += perf_counter_ns() - started
+            if ids is None:
+                return
+            yield ids
+
+    def _outside(self) -> int:
+        """What this thread has spent in collating and transforming, at any time."""
+        return self._here.collating + self._here.user_code
+
+
+class BatchTimes(Stopwatch):
+    """The times of an iteration that makes batches by column."""
+
+    def made(self, maker: BatchMaker, batches: Sequence[Ids]) -> Iterator[Any]:
+        """The maker's batches; what happens between them is the trainer's time."""
+        made = maker.batches(batches)
+        here, collated = self._here, maker.collating
+        begun, waited, outside = perf_counter_ns(), here.waited, self._outside()
+        making = trainer = 0
+        for batch in made:
+            ready = perf_counter_ns()
+            making += ready - begun
+            yield batch
+            begun = perf_counter_ns()
+            trainer += begun - ready
+        making += perf_counter_ns() - begun
+        collated = maker.collating - collated
+        self.collating += collated
+        self.reading += making - collated - (here.waited - waited)
+        self.trainer += trainer - (self._outside() - outside)
+
+
+class SampleTimes(Stopwatch):
+    """The times of an iteration that makes samples one by one."""
+
+    def __init__(self, counters: Counters) -> None:
+        super().__init__(counters)
+        self._blocks = 0
+
+    def made(self, dataset: Any, ids: Ids) -> Iterator[Any]:
+        """A dataset's samples; what happens between them is the trainer's time."""
+        self._blocks += 1
+        probe = Probe((self._blocks * _STRIDE) % len(ids))
+        here = self._here
+        begun, waited, outside = perf_counter_ns(), here.waited, self._outside()
+        yield from dataset.read_each(ids, probe)
+        passed = perf_counter_ns() - begun - (here.waited - waited)
+        reading, decoding, user_code = (each * len(ids) for each in probe.shares())
+        self.reading += reading
+        self.decoding += decoding
+        self.user_code += user_code
+        self.trainer += passed - (self._outside() - outside) - reading - decoding - user_code
+
+
+class Probe:
+    """One sample of a block, timed: its reading, its decoding, and its user's code besides.
+
+    Args:
+        at: Its place in the block.
+    """
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+        self.reading = self.decoding = self.whole = 0
+
+    def shares(self) -> tuple[int, int, int]:
+        """Nanoseconds of reading, of decoding, and of the user's code."""
+        return self.reading, self.decoding, max(0, self.whole - self.reading - self.decoding)
+
+    def read(self, reader: Reader, at: int) -> Any:
+        """Read a sample from a shard in two steps."""
+        begun = perf_counter_ns()
+        data = reader.get_sample_data(at)
+        read = perf_counter_ns()
+        sample = reader.decode_sample(data)
+        reader.bytes_read += len(data)
+        self.reading += read - begun
+        self.decoding += perf_counter_ns() - read
+        return sample
+
+
+class Demand:
+    """How long a trainer waits for its batches, and how long it is at work with them.
+
+    Where it waits for more than 5 % of the time, a line in the log says why, now and then.
+
+    Args:
+        counters: Where that goes; None to leave it.
+        workers: How many workers make the batches.
+    """
+
+    def __init__(self, counters: Counters | None, workers: int) -> None:
+        self._counters, self._workers = counters, workers
+        self._watch = Watch(FIRST_LOOK_S, LAST_LOOK_S)
+        self._begun = self._ended = 0
+        self._starved = self._training = self._flushed = 0
+
+    def begin(self) -> None:
+        """The trainer asks for a batch."""
+        self._begun = perf_counter_ns()
+        if self._ended:
+            self._training += self._begun - self._ended
+
+    def end(self) -> None:
+        """It has got one, or there is none."""
+        now = self._ended = perf_counter_ns()
+        self._starved += now - self._begun
+        if now - self._flushed > FLUSH_NS:
+            self._flushed = now
+            self.hand_over()
+
+    def hand_over(self) -> None:
+        """Add what was measured to the counters."""
+        counters = self._counters
+        if counters is None:
+            return
+        counters.add(starved_ns=self._starved, training_ns=self._training)
+        counters.flush_now_and_then()
+        self._starved = self._training = 0
+        now_s = self._ended / 1e9
+        if self._watch.is_due(now_s):
+            line = diagnose(
+                self._watch.look(now_s, counters.totals()), counters.rank, self._workers
+            )
+            if line is not None:
+                log.warning("The trainer is starved: %s", line)
