@@ -95,6 +95,7 @@ class StreamingDataLoader(DataLoader[Any]):
         self._passes = False  # whether the next iteration is the end of a finished epoch
         self._tally: _Tally | None = None
         self._columns: DataLoader[Any] | None = None
+        self._demand = Demand(counters_of(self.dataset), self.num_workers)
 
     def _get_iterator(self) -> Any:
         """The batches of the next epoch, or of what is left of a resumed one.
@@ -109,6 +110,7 @@ class StreamingDataLoader(DataLoader[Any]):
         dataset = self.dataset
         self.num_samples_yielded = 0
         self._tally = tally
+        self._demand.restart()
         if not isinstance(dataset, StreamingDataset):
             return start()
         if self._passes:
@@ -275,7 +277,7 @@ class _Batches:
     def __init__(self, loader: StreamingDataLoader) -> None:
         self._loader = loader
         self._tally = _Tally()
-        self._demand = Demand(counters_of(loader.dataset), loader.num_workers)
+        self._demand = loader._demand
         self._inner = loader._begin(self._tally, loader._start)
 
     def _reset(self, loader: StreamingDataLoader) -> None:

@@ -420,6 +420,10 @@ class StreamingDataset(StreamedSamples, IterableDataset[Any]):
     def _rank_world(self) -> World:
         return self._placement.of_rank()
 
+    def _place_in_world(self) -> tuple[int, int]:
+        world = self._rank_world()
+        return world.node, world.rank
+
     def resample_streams(
         self, epoch: int, stream_id: int | None = None
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

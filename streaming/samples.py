@@ -7,7 +7,7 @@ from itertools import repeat
 from operator import getitem
 from threading import get_ident
 from time import perf_counter_ns
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from streaming.format.shards import ShardList
 from streaming.indexes import send_by_name
 from streaming.opening import open_streams
 from streaming.order.spanner import Spanner
-from streaming.stats import Counters
+from streaming.stats import Counters, gathered
 from streaming.stopwatch import Probe
 from streaming.storage import StoreError
 from streaming.stream import Stream
@@ -231,17 +231,61 @@ class StreamedSamples(Array):
         """Evict the shard that was unused longest."""
         self._cache.evict_coldest()
 
-    def stats(self) -> dict[str, int | float]:
-        """What this rank and its workers have done since the start.
+    @overload
+    def stats(self, by: None = None) -> dict[str, int | float]: ...
+
+    @overload
+    def stats(self, by: str) -> list[dict[str, Any]]: ...
+
+    def stats(self, by: str | None = None) -> dict[str, int | float] | list[dict[str, Any]]:
+        """What this rank and its workers have done since the start, and where their time went.
+
+        Args:
+            by: ``"worker"`` for each worker of this rank by itself; its own process is -1.
+                ``"rank"`` for each rank, and ``"node"`` for each node: where there is a process
+                group, all of its ranks have to call this together.
 
         Returns:
-            ``samples``, ``bytes_fetched`` (in whole shards), ``bytes_fetched_by_range`` (samples
-            whose shards were not here), ``bytes_read`` (of samples), ``shards_fetched``,
-            ``cache_hits`` (shards opened that were here), ``evictions``, ``retries`` of downloads,
-            and ``wait_s``, the seconds that iterations waited for shards.
+            Counts: ``samples``, ``bytes_fetched`` (in whole shards), ``bytes_fetched_by_range``
+            (samples whose shards were not here), ``bytes_read`` (of samples), ``shards_fetched``,
+            ``cache_hits`` (shards opened that were here), ``evictions``, ``retries`` of downloads.
+
+            Seconds of all workers together: ``planning_s``, ``wait_s`` (for downloads),
+            ``reading_s``, ``decoding_s``, ``user_code_s`` (an overridden ``__getitem__``, a
+            ``batch_transform``), ``collating_s``, ``trainer_s`` (waiting for the trainer), and
+            beside them, in threads that fetch, ``decompressing_s``. By column, decoding is part of
+            reading; sample by sample, one of a block stands for all.
+
+            Seconds of a :class:`StreamingDataLoader`: ``starved_s`` (waiting for a batch), and
+            ``training_s`` (between one batch and the next).
+
+        Raises:
+            ValueError: If ``by`` is none of these.
+
+        Example:
+            >>> import tempfile
+            >>> from streaming import MDSWriter, StreamingDataset
+            >>> folder = tempfile.mkdtemp()
+            >>> with MDSWriter(out=folder, columns={"x": "int"}) as writer:
+            ...     writer.write({"x": 1})
+            >>> dataset = StreamingDataset(local=folder, batch_size=1)
+            >>> len(list(dataset))
+            1
+            >>> dataset.stats()["samples"], dataset.stats(by="rank")[0]["bytes_read"]
+            (1, 8)
         """
         self._cache.count_read()
-        return self._counters.totals()
+        if by is None:
+            return self._counters.totals()
+        if by == "worker":
+            return self._counters.by_worker()
+        if by in ("rank", "node"):
+            return gathered(self._counters, self._place_in_world(), by)
+        raise ValueError(f"`by` is {by!r}: give 'worker', 'rank' or 'node'.")
+
+    def _place_in_world(self) -> tuple[int, int]:
+        """This rank's node and number."""
+        return 0, 0
 
     def on_exception(self, future: "Future[Any]") -> None:
         """Raise what a future failed with; kept for code that passes it as a callback."""

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from torch import distributed
 from torch.utils.data import get_worker_info
 
 from streaming.epochs import EpochBoard, Iteration
@@ -211,6 +212,26 @@ def described(row: Row) -> dict[str, Any]:
         "waits_for": row.waits_for,
         **named(row.counters),
     }
+
+
+def gathered(counters: Counters, place: tuple[int, int], by: str) -> list[dict[str, Any]]:
+    """The totals of every rank, or node, of the process group if there is one.
+
+    Args:
+        counters: This rank's.
+        place: Its node, and its number.
+        by: ``"rank"`` or ``"node"``.
+    """
+    ranks: list[Any] = [(*place, counters.totals())]
+    if distributed.is_available() and distributed.is_initialized():
+        own, ranks = ranks[0], [None] * distributed.get_world_size()
+        distributed.all_gather_object(ranks, own)
+    if by == "rank":
+        return [{"node": node, "rank": rank, **totals} for node, rank, totals in ranks]
+    nodes: dict[int, Counter[str]] = defaultdict(Counter)
+    for node, _, totals in ranks:
+        nodes[node].update(totals)
+    return [{"node": node, **nodes[node]} for node in sorted(nodes)]
 
 
 def worker_here() -> int:

@@ -164,6 +164,10 @@ class Demand:
         self._begun = self._ended = 0
         self._starved = self._training = self._flushed = 0
 
+    def restart(self) -> None:
+        """Begin another iteration: what passed since the last one was not training."""
+        self._ended = 0
+
     def begin(self) -> None:
         """The trainer asks for a batch."""
         self._begun = perf_counter_ns()
