@@ -158,19 +158,7 @@ class Counters:
         """The totals of each worker of this rank, and of its own process, since the start."""
         self.flush()
         owner = self.owner or os.getpid()
-        return [
-            {
-                "node": row.node,
-                "rank": row.rank,
-                "worker": row.worker,
-                "pid": row.pid,
-                "epoch": row.epoch,
-                "waits_for": row.waits_for,
-                **named(row.counters),
-            }
-            for row in self.run.rows()
-            if row.owner == owner
-        ]
+        return [described(row) for row in self.run.rows() if row.owner == owner]
 
     @property
     def rank(self) -> int:
