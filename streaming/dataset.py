@@ -300,7 +300,7 @@ class StreamingDataset(StreamedSamples, IterableDataset[Any]):
         latest, serial = self._progress.board.watch(iteration), iteration.serial
         step = max(1, min(self.batch_size or 1, 64))
         times = SampleTimes(self._counters)
-        with self._fetching_ahead(epoch, place, skip) as advance:
+        with self._fetching_ahead(epoch, place, skip, times) as advance:
             for ids in times.planned(sample_blocks(epoch, place, skip)):
                 for start in range(0, len(ids), step):
                     part = ids[start : start + step]
@@ -309,7 +309,8 @@ class StreamingDataset(StreamedSamples, IterableDataset[Any]):
                             raise superseded(iteration)
                         progress.done += 1
                         yield sample
-                    advance(len(part), times)
+                    times.done(len(part))
+                    advance(len(part))
         self._counters.end(iteration, world)
 
     def _own_progress(self) -> Any:
@@ -330,30 +331,30 @@ class StreamingDataset(StreamedSamples, IterableDataset[Any]):
         progress = self._own_progress()
         place, skip = place_of(world), progress.done
         times = BatchTimes(self._counters)
-        with self._fetching_ahead(epoch, place, skip) as advance:
+        with self._fetching_ahead(epoch, place, skip, times) as advance:
             blocks = times.planned(sample_blocks(epoch, place, skip))
             for batches in maker.stretches(blocks, size, drop_last):
                 for ids, batch in zip(batches, times.made(maker, batches), strict=True):
                     self._progress.check(iteration)
                     progress.done += len(ids)
                     yield batch, len(ids)
-                advance(sum(map(len, batches)), times)
+                advance(sum(map(len, batches)))
         self._counters.end(iteration, world)
 
     @contextmanager
     def _fetching_ahead(
-        self, epoch: EpochPlan, place: Place, skip: int = 0
-    ) -> Iterator[Callable[[int, Stopwatch], None]]:
-        """Fetch what an iteration will need; what is yielded is told of use and times."""
+        self, epoch: EpochPlan, place: Place, skip: int, times: Stopwatch
+    ) -> Iterator[Callable[[int], None]]:
+        """Fetch what an iteration will need; what is yielded is told how much it has used."""
         needs = needs_of(self, epoch, place, skip)
         ahead = self._cache.ahead(needs, processes_on_node(self))
         done = 0
 
-        def advance(samples: int, times: Stopwatch) -> None:
+        def advance(samples: int) -> None:
             nonlocal done
             done += samples
             self._cache.refresh()
-            times.hand_over(samples)
+            times.count(samples)
             self._counters.flush_now_and_then()
             if ahead is not None:
                 ahead.advance(done)
@@ -365,6 +366,7 @@ class StreamingDataset(StreamedSamples, IterableDataset[Any]):
             if ahead is not None:
                 ahead.stop()
             self._cache.count_read()
+            times.hand_over()
             self._counters.flush()
 
     def begin_for_workers(self) -> int:

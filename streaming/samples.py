@@ -134,45 +134,43 @@ class StreamedSamples(Array):
                 self._cache.forget(shard)
                 retry -= 1
 
-    def read_each(self, ids: NDArray[np.int64], probe: Probe | None = None) -> Iterator[Any]:
+    def read_each(self, ids: NDArray[np.int64]) -> Iterator[Any]:
         """Samples by their numbers, each read when its turn has come.
 
         A subclass that reads samples in a way of its own is asked for each of them.
 
         Args:
             ids: The samples; not many, since their shards stay open meanwhile.
-            probe: Times one of them.
         """
-        at = -1 if probe is None else probe.at
         kind = type(self)
         if (
             kind.__getitem__ is not StreamedSamples.__getitem__
             or kind.get_item is not StreamedSamples.get_item
         ):
-            yield from map(getitem, repeat(self), ids[: max(0, at)].tolist())
-            if probe is not None:
-                yield self._probe(probe, int(ids[at]))
-            yield from map(getitem, repeat(self), ids[at + 1 :].tolist())
+            yield from map(getitem, repeat(self), ids.tolist())
             return
         shards, places = self.spanner.locate(ids)
         getters: dict[int, Callable[[int], Any]] = {}
-        for number, (sample_id, shard, place) in enumerate(
-            zip(ids.tolist(), shards.tolist(), places.tolist(), strict=True)
+        for sample_id, shard, at in zip(
+            ids.tolist(), shards.tolist(), places.tolist(), strict=True
         ):
             try:
-                if number == at:
-                    sample = self._probe(probe, sample_id)
-                else:
-                    get = getters.get(shard)
-                    if get is None:
-                        get = getters[shard] = self._cache.reader_of_samples(shard).getter()
-                    sample = get(place)
+                get = getters.get(shard)
+                if get is None:
+                    get = getters[shard] = self._cache.reader_of_samples(shard).getter()
+                sample = get(at)
             except Exception:
                 getters.pop(shard, None)
                 sample = self.get_item(sample_id)  # tries other ways, or says what is wrong
             yield sample
 
-    def _probe(self, probe: Any, sample_id: int) -> Any:
+    def read_probed(self, ids: NDArray[np.int64], probe: Probe) -> Iterator[Any]:
+        """As :meth:`read_each`, with one of the samples timed."""
+        yield from self.read_each(ids[: probe.at])
+        yield self._probe(probe, int(ids[probe.at]))
+        yield from self.read_each(ids[probe.at + 1 :])
+
+    def _probe(self, probe: Probe, sample_id: int) -> Any:
         """A sample, its reading timed; what else it takes is its user's code."""
         thread, here = get_ident(), self._counters.here
         begun, waited = perf_counter_ns(), here.waited

@@ -29,6 +29,9 @@ FLUSH_NS = 20_000_000
 FIRST_LOOK_S, LAST_LOOK_S = 30.0, 900.0
 """After how long a loader first looks whether its trainer waits, and how long between looks."""
 
+PROBE_NS = 5_000_000
+"""How long ago a sample was timed when another one is."""
+
 _STRIDE = 37
 """From one block to the next, how far the sample that is timed moves on: over every place in
 turn, as far as blocks have no multiple of so many samples."""
@@ -43,16 +46,24 @@ class Stopwatch:
 
     def __init__(self, counters: Counters) -> None:
         self._counters, self._here = counters, counters.here
+        self._handed_over = 0
         self._clear()
 
     def _clear(self) -> None:
         self.planning = self.reading = self.decoding = self.user_code = 0
         self.collating = self.trainer = 0
 
-    def hand_over(self, samples: int) -> None:
-        """Add all to the counters, with so many samples."""
+    def count(self, samples: int) -> None:
+        """Count samples, and now and then hand over what they took."""
+        self._counters.add(samples=samples)
+        now = perf_counter_ns()
+        if now - self._handed_over > FLUSH_NS:
+            self._handed_over = now
+            self.hand_over()
+
+    def hand_over(self) -> None:
+        """Add what was measured to the counters."""
         self._counters.add(
-            samples=samples,
             planning_ns=self.planning,
             reading_ns=max(0, self.reading),
             decoding_ns=self.decoding,
@@ -100,25 +111,45 @@ class BatchTimes(Stopwatch):
 
 
 class SampleTimes(Stopwatch):
-    """The times of an iteration that makes samples one by one."""
+    """The times of an iteration that makes samples one by one.
+
+    Now and then, one sample is timed: it stands for all since the one before it.
+    """
 
     def __init__(self, counters: Counters) -> None:
         super().__init__(counters)
         self._blocks = 0
+        self._probe: Probe | None = None
+        self._probed = self._begun = self._since = 0
+        self._waited = self._spent_outside = 0
+        # Of all samples since one was timed.
+        self._untimed = 0
+        self._passed = 0
 
     def made(self, dataset: Any, ids: Ids) -> Iterator[Any]:
-        """A dataset's samples; what happens between them is the trainer's time."""
+        """A dataset's samples; what passes until :meth:`done` is theirs, or the trainer's time."""
         self._blocks += 1
-        probe = Probe((self._blocks * _STRIDE) % len(ids))
-        here = self._here
-        begun, waited, outside = perf_counter_ns(), here.waited, self._outside()
-        yield from dataset.read_each(ids, probe)
-        passed = perf_counter_ns() - begun - (here.waited - waited)
-        reading, decoding, user_code = (each * len(ids) for each in probe.shares())
+        self._waited, self._spent_outside = self._here.waited, self._outside()
+        self._begun = perf_counter_ns()
+        if self._begun - self._probed < PROBE_NS:
+            return dataset.read_each(ids)  # type: ignore[no-any-return]
+        self._probed = self._begun
+        self._probe = Probe((self._blocks * _STRIDE) % len(ids))
+        return dataset.read_probed(ids, self._probe)  # type: ignore[no-any-return]
+
+    def done(self, samples: int) -> None:
+        """Those samples have all been taken."""
+        inside = self._here.waited - self._waited + self._outside() - self._spent_outside
+        self._passed += perf_counter_ns() - self._begun - inside
+        self._untimed += samples
+        if self._probe is None:
+            return
+        reading, decoding, user_code = (each * self._untimed for each in self._probe.shares())
         self.reading += reading
         self.decoding += decoding
         self.user_code += user_code
-        self.trainer += passed - (self._outside() - outside) - reading - decoding - user_code
+        self.trainer += self._passed - reading - decoding - user_code
+        self._probe, self._untimed, self._passed = None, 0, 0
 
 
 class Probe:

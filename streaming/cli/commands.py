@@ -380,4 +380,16 @@ def plan(
     run.finish(work(config, html, suggestions))
 
 
+@command(app)
+def top(
+    run: Run,
+    every: Annotated[float, typer.Option(help="Seconds between two looks.")] = 2.0,
+    once: Annotated[bool, typer.Option("--once", help="Look once.")] = False,
+) -> None:
+    """Show the datasets that run on this machine, and who waits for what (Ctrl-C ends it)."""
+    from streaming.cli.top import top as work
+
+    work(every, once, run.as_json)
+
+
 add_commands(app)

@@ -27,7 +27,7 @@ from streaming.cli.state import State
 from streaming.cli.verify import Problem, Verified
 from streaming.convert.commit import Report
 
-__all__ = ["console", "show"]
+__all__ = ["console", "show", "table"]
 
 _MOST_PROBLEMS = 50
 
@@ -40,7 +40,7 @@ def console() -> Console:
     return out
 
 
-def _table(*headings: str, rows: Iterable[Iterable[Any]]) -> Table:
+def table(*headings: str, rows: Iterable[Iterable[Any]]) -> Table:
     """A table; headings that begin with ">" are of numbers."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in headings:
@@ -112,7 +112,7 @@ def _spread(spread: Spread | None) -> str:
 
 def _columns(columns: list[Column]) -> Table:
     rows = ((c.name, c.encoding, "varies" if c.bytes is None else f"{c.bytes:,}") for c in columns)
-    return _table("column", "encoding", ">bytes", rows=rows)
+    return table("column", "encoding", ">bytes", rows=rows)
 
 
 def _folder(folder: Folder) -> str:
@@ -143,7 +143,7 @@ def _(result: Listing, out: Console) -> None:
         for e in result.entries
     )
     headings = ["name", "kind", ">files", *([">size"] if with_sizes else [])]
-    out.print(_table(*headings, rows=rows))
+    out.print(table(*headings, rows=rows))
 
 
 def _problems(problems: list[Problem], out: Console) -> None:
@@ -152,7 +152,7 @@ def _problems(problems: list[Problem], out: Console) -> None:
         for p in problems[:_MOST_PROBLEMS]
     )
     if problems:
-        out.print(_table("problem", "file", ">sample", "what", rows=rows))
+        out.print(table("problem", "file", ">sample", "what", rows=rows))
     if len(problems) > _MOST_PROBLEMS:
         out.print(f"… and {len(problems) - _MOST_PROBLEMS} more: --json lists all")
 
@@ -224,7 +224,7 @@ def _(result: Difference, out: Console) -> None:
         ("columns of its own", *(_named(columns) for columns in result.columns_only)),
         ("samples of its own", *result.only),
     ]
-    out.print(_table("", f">{one}", f">{other}", rows=rows))
+    out.print(table("", f">{one}", f">{other}", rows=rows))
     for url, count, ids in zip(result.urls, result.only, result.only_ids, strict=True):
         if count:
             out.print(f"only in {url}: {_ids(ids, count)}")
@@ -277,7 +277,7 @@ def _checks(title: str, checks: list[Check], out: Console) -> None:
     out.print(title, style="bold")
     marks = {"ok": " ", "warning": "!", "error": "✗"}
     rows = ((marks[check.status], check.name, check.value) for check in checks)
-    out.print(_table("", "what", "found", rows=rows))
+    out.print(table("", "what", "found", rows=rows))
 
 
 @show.register
@@ -292,7 +292,7 @@ def _(result: Bench, out: Console) -> None:
         )
         for rate in result.rates
     )
-    out.print(_table("reading", ">samples/s", ">bytes/s", ">first after", ">samples", rows=rows))
+    out.print(table("reading", ">samples/s", ">bytes/s", ">first after", ">samples", rows=rows))
     if result.share is not None:
         out.print(f"The loader reads at {result.share:.0%} of the speed of bare reading.")
 
@@ -310,8 +310,8 @@ def _(result: Report, out: Console) -> None:
         out.print(
             f"The data set has {result.total_samples:,} samples; its old index is {result.version}"
         )
-    out.print(_table("column", "encoding", rows=sorted(result.columns.items())))
+    out.print(table("column", "encoding", rows=sorted(result.columns.items())))
     if result.skipped:
         out.print(f"{len(result.skipped):,} samples were left out:")
         rows = ((one.label, one.row, one.reason) for one in result.skipped[:_MOST_PROBLEMS])
-        out.print(_table("part", ">row", "why", rows=rows))
+        out.print(table("part", ">row", "why", rows=rows))

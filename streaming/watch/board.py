@@ -34,6 +34,8 @@ _NODE, _RANK, _EPOCH, _UPDATED, _WAITS_SINCE = 3, 4, 5, 6, 7
 _WAITS_FOR, _WAITS_FOR_BYTES = 8, 128
 _COUNTERS, NUM_COUNTERS = 24, 24
 
+BOARD_BYTES = 8 * _ROW * (1 + ROWS)
+
 IN_RANK = -1
 """The number of the worker that is the rank's process itself."""
 
@@ -189,7 +191,7 @@ def rows_of(ints: np.ndarray[Any, np.dtype[np.int64]]) -> list[Row]:
 
 def describe(ints: np.ndarray[Any, np.dtype[np.int64]]) -> tuple[str, float] | None:
     """Which dataset a board's integers are of, and since when; None if that is no board."""
-    if len(ints) != _ROW * (1 + ROWS) or int(ints[_MAGIC]) != MAGIC:
+    if 8 * len(ints) != BOARD_BYTES or int(ints[_MAGIC]) != MAGIC:
         return None
     return _text(ints[_DATASET:_ROW]), int(ints[_STARTED]) / 1e9
 

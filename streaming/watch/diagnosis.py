@@ -18,7 +18,21 @@ STAGES = {
 }
 """What workers are at work with or wait for, by the counter of its time."""
 
+TRAINER = "trainer_s"
+"""The counter of the time in which workers wait for whoever takes what they made."""
+
 Amounts = Mapping[str, int | float]
+
+
+def stages(amounts: Amounts) -> dict[str, int | float]:
+    """Seconds of workers, by what they were at work with or waited for.
+
+    Example:
+        >>> stages({"wait_s": 2.5, "reading_s": 1.0, "trainer_s": 0.5})["downloads"]
+        2.5
+    """
+    spoken = {**STAGES, TRAINER: "the trainer"}
+    return {name: amounts.get(counter, 0) for counter, name in spoken.items()}
 
 
 def spent(before: Amounts, now: Amounts) -> dict[str, int | float]:
