@@ -9,7 +9,7 @@ ARGS ?=
 # One process a core, as many as the machine has.
 PYTEST := $(BIN)/python -m pytest -n auto --durations 15
 
-.PHONY: help demo test test-all soak lint format bench bench-hot bench-cold bench-clients bench-scale bench-shuffle bench-planner docs system clean
+.PHONY: help demo test test-all soak lint format bench bench-hot bench-cold bench-clients bench-scale bench-shuffle bench-planner bench-watching docs system clean
 help:
 	@echo "make demo      write, stream, train, interrupt and resume on real data (ARGS=--s3: through S3)"
 	@echo "make test      environment, lint, types and the suite"
@@ -21,6 +21,7 @@ help:
 	@echo "make bench-cold reading from a bucket, beside other libraries (needs nginx; ARGS=--quick)"
 	@echo "make bench-clients clients of S3 beside one another (needs nginx)"
 	@echo "make bench-planner predictions beside real runs (needs nginx)"
+	@echo "make bench-watching what it costs to see where the time goes"
 	@echo "make bench-scale opening and planning at scale;  make bench-shuffle  how well shuffles mix"
 	@echo "make system    what only the system's package manager has (as root)"
 
@@ -80,6 +81,10 @@ bench-scale: $(READY)
 
 bench-shuffle: $(READY)
 	$(BIN)/python benchmarks/shuffle_quality.py --shards 2000 --epochs 6 $(ARGS)
+
+# What it costs to see where the time goes.
+bench-watching: $(READY)
+	$(BIN)/python benchmarks/watching.py $(ARGS)
 
 # Predictions beside real runs; needs nginx.
 bench-planner: $(READY)
