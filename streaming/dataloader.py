@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from time import perf_counter_ns
 from typing import Any, cast
 
 from torch.utils.data import DataLoader, default_collate
@@ -292,15 +293,15 @@ class _Batches:
         return self
 
     def __next__(self) -> Any:
-        self._demand.begin()
+        begun = perf_counter_ns()
         try:
             batch = next(self._inner)
         except StopIteration:
             self._tally.ended = True
-            self._demand.end()
+            self._demand.waited(begun, perf_counter_ns())
             self._demand.hand_over()
             raise
-        self._demand.end()
+        self._demand.waited(begun, perf_counter_ns())
         if self._loader._tally is self._tally:
             self._tally.handed_out += 1
             self._loader.num_samples_yielded += batch.samples

@@ -192,25 +192,26 @@ class Demand:
     def __init__(self, counters: Counters | None, workers: int) -> None:
         self._counters, self._workers = counters, workers
         self._watch = Watch(FIRST_LOOK_S, LAST_LOOK_S)
-        self._begun = self._ended = 0
+        self._ended = 0
         self._starved = self._training = self._flushed = 0
 
     def restart(self) -> None:
         """Begin another iteration: what passed since the last one was not training."""
         self._ended = 0
 
-    def begin(self) -> None:
-        """The trainer asks for a batch."""
-        self._begun = perf_counter_ns()
-        if self._ended:
-            self._training += self._begun - self._ended
+    def waited(self, begun: int, ended: int) -> None:
+        """The trainer has asked for a batch, and has got one or was told that there is none.
 
-    def end(self) -> None:
-        """It has got one, or there is none."""
-        now = self._ended = perf_counter_ns()
-        self._starved += now - self._begun
-        if now - self._flushed > FLUSH_NS:
-            self._flushed = now
+        Args:
+            begun: When it asked, by ``perf_counter_ns``.
+            ended: When it got it.
+        """
+        if self._ended:
+            self._training += begun - self._ended
+        self._starved += ended - begun
+        self._ended = ended
+        if ended - self._flushed > FLUSH_NS:
+            self._flushed = ended
             self.hand_over()
 
     def hand_over(self) -> None:
