@@ -108,11 +108,18 @@ def test_the_command(cli: Cli, data: Path, tmp_path: Path) -> None:
         assert {worker["worker"] for worker in run["workers"]} >= {0, 1}
 
 
+def _can_be_interrupted() -> None:
+    """In case the tests run in a shell's background, where that is turned off."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
 def test_it_goes_on_until_it_is_interrupted(data: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "streaming.cli", "top", "--every", "0.1", "--json"]
     with (
         training(str(data), tmp_path / "cache", 0),
-        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as top,
+        subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, preexec_fn=_can_be_interrupted
+        ) as top,
     ):
         assert top.stdout is not None
         for _ in range(3):
