@@ -1,1 +1,13 @@
 """See what runs do: where their time goes, who waits for what, and what to do about it."""
+
+from typing import TYPE_CHECKING
+
+from streaming._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from streaming.watch.report import Report, Reporter
+
+__all__ = ["Report", "Reporter"]
+
+if not TYPE_CHECKING:  # or a type checker would take any name for granted
+    __getattr__, __dir__ = lazy_names(__name__, {"streaming.watch.report": ["Report", "Reporter"]})
