@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import time
 from typing import Any
 
 import pytest
@@ -55,7 +56,6 @@ class CopyingStream(Stream):
     """A stream that brings its shards here by itself."""
 
     def prepare_shard(self, shard):
-        os.makedirs(self.local, exist_ok=True)
         name = shard.file_pairs[0][0].basename
         shutil.copy(os.path.join(self.remote, name), os.path.join(self.local, name))
         with open(f"{self.local}.log", "a") as log:
@@ -85,6 +85,28 @@ def test_stream_that_brings_its_shards(remote, tmp_path):
     assert [sample["x"] for sample in dataset] == [*range(50)]
     names = (tmp_path / "own.log").read_text().split()
     assert sorted(set(names)) == sorted(n for n in os.listdir(remote) if n.endswith(".mds"))
+
+
+class FillingStream(CopyingStream):
+    """A stream that makes files of full size at once, and fills them later."""
+
+    def prepare_shard(self, shard):
+        name = shard.file_pairs[0][0].basename
+        whole = super().prepare_shard(shard)
+        with open(os.path.join(self.local, name), "r+b") as file:
+            file.truncate(whole - 40)
+            file.truncate(whole)
+        if name != "shard.00000.mds":
+            time.sleep(0.3)  # for whoever has read the first to take the others for whole
+        return super().prepare_shard(shard)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_shards_are_read_when_their_stream_is_done(remote, tmp_path, workers):
+    stream = FillingStream(remote=remote, local=str(tmp_path / "own"))
+    dataset = StreamingDataset(streams=[stream], batch_size=5)
+    batches = DataLoader(dataset, batch_size=5, num_workers=workers)
+    assert sorted(x for batch in batches for x in batch["x"].tolist()) == [*range(50)]
 
 
 class Reversed(encodings.Encoding):

@@ -208,6 +208,8 @@ class ShardCache:
         directory = self.directories[at]
         if not directory.is_present(local):
             return False
+        if directory.bring is not None and not claimed:
+            return False  # a stream's own way may make files of full size, and fill them later
         try:
             self._verify_hash(shard, directory, local)
             self._readers[shard].open()
