@@ -22,6 +22,7 @@ from streaming.sources import (
 from streaming.stopwatch import Demand
 from streaming.threads import ThreadPool
 from streaming.validation import is_finished
+from streaming.watch import spans
 
 # What a loader hands to the one that makes its batches by column.
 _PASSED_ON = (
@@ -295,7 +296,8 @@ class _Batches:
     def __next__(self) -> Any:
         begun = perf_counter_ns()
         try:
-            batch = next(self._inner)
+            with spans.span("wait for batch"):
+                batch = next(self._inner)
         except StopIteration:
             self._tally.ended = True
             self._demand.waited(begun, perf_counter_ns())

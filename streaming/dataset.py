@@ -39,6 +39,8 @@ from streaming.stream import Stream
 from streaming.thread_workers import thread_worker_info
 from streaming.units import bytes_to_int, number_abbrev_to_int
 from streaming.validation import check_arguments, check_state
+from streaming.watch import spans
+from streaming.watch.board import IN_RANK
 from streaming.world import World
 
 
@@ -378,6 +380,7 @@ class StreamingDataset(StreamedSamples, IterableDataset[Any]):
         world = self._world()
         params = self._settle(world)
         self._progress.announce(partial(begin_at, params, world))
+        spans.name_process(world.rank, IN_RANK)
         return world.num_ranks
 
     def workers_have_begun(self) -> None:

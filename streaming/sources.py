@@ -25,6 +25,7 @@ from streaming.stats import Counters
 from streaming.thread_workers import ThreadWorkerInfo
 from streaming.threads import Raised, ThreadPool, ThreadRun
 from streaming.turns import Parcel, Turns, parcels, sizes
+from streaming.watch import spans
 
 LONG_BYTES = 4 << 10
 """Byte strings of a column from this length on, on average, go through shared memory."""
@@ -75,10 +76,12 @@ class Counting:
         """Collate some samples; without automatic batching, one."""
         count = len(samples) if self.batched else 1
         begun = perf_counter_ns()
-        batch = self.collate(samples)
+        with spans.span("collate"):
+            batch = self.collate(samples)
         collated = perf_counter_ns()
         if self.transform is not None:
-            batch = self.transform(batch)
+            with spans.span("transform"):
+                batch = self.transform(batch)
         if self._counters is not None:
             self._counters.made_of_samples(collated - begun, perf_counter_ns() - collated)
         return Counted(batch, count)
@@ -114,7 +117,8 @@ def _counted(
             yield Counted(batch, samples)
             continue
         begun = perf_counter_ns()
-        transformed = transform(batch)
+        with spans.span("transform"):
+            transformed = transform(batch)
         counters.made_of_samples(0, perf_counter_ns() - begun)
         yield Counted(transformed, samples)
 

@@ -7,6 +7,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing import context
 from typing import Any
 
 from torch import distributed
@@ -14,6 +15,7 @@ from torch.utils.data import get_worker_info
 
 from streaming.epochs import EpochBoard, Iteration
 from streaming.thread_workers import thread_worker_info
+from streaming.watch import spans
 from streaming.watch.board import IN_RANK, Row, RunBoard
 from streaming.world import World
 
@@ -93,7 +95,8 @@ class Counters:
         self.run.waits(owner, worker, what)
         started = time.perf_counter_ns()
         try:
-            yield
+            with spans.span("wait", what=what):
+                yield
         finally:
             waited = time.perf_counter_ns() - started
             self.here.waited += waited
@@ -129,6 +132,7 @@ class Counters:
         """Tell that this rank begins an iteration; one of its workers does."""
         owner = self.owner or os.getpid()
         self.run.begin(owner, worker_here(), world.node, world.rank, iteration.epoch)
+        spans.name_process(world.rank, worker_of_process())
         if world.worker_of_rank == 0:
             done = iteration.sample_in_epoch
             after = f" after {done:,} samples over all ranks" if done else ""
@@ -137,6 +141,7 @@ class Counters:
     def end(self, iteration: Iteration, world: World) -> None:
         """Tell that this rank has ended an iteration; the last of its workers does."""
         self.flush()
+        spans.flush()
         amounts = self._board.end(iteration, world.workers_per_rank)
         if amounts is not None:
             did = dict(zip(COUNTERS, amounts, strict=False))
@@ -166,9 +171,15 @@ class Counters:
         return next((each["rank"] for each in self.by_worker()), 0)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"_board": self._board, "run": self.run, "owner": self.owner}
+        state = {"_board": self._board, "run": self.run, "owner": self.owner}
+        if context.get_spawning_popen() is not None:
+            state["trace"] = spans.traced_to()  # a worker adds to its rank's trace
+        return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        path = state.pop("trace", None)
+        if path is not None:
+            spans.write_to(path)
         self.__dict__.update(state, here=_Here())
         self._begin_empty()
 
@@ -227,5 +238,10 @@ def worker_here() -> int:
     thread = thread_worker_info()
     if thread is not None:
         return thread.id
+    return worker_of_process()
+
+
+def worker_of_process() -> int:
+    """The number of the loader's worker that this process is, or ``IN_RANK``."""
     process = get_worker_info()
     return IN_RANK if process is None else process.id

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from streaming.batches import BatchMaker
 from streaming.format.reader import Reader
 from streaming.stats import Counters
+from streaming.watch import spans
 from streaming.watch.diagnosis import Watch, diagnose
 
 log = logging.getLogger("streaming")
@@ -75,6 +76,7 @@ class Stopwatch:
 
     def planned(self, blocks: Iterator[Ids]) -> Iterator[Ids]:
         """Blocks of sample ids; what they take is planning."""
+        blocks = spans.each("plan samples", blocks)
         while True:
             started = perf_counter_ns()
             ids = next(blocks, None)
@@ -93,7 +95,7 @@ class BatchTimes(Stopwatch):
 
     def made(self, maker: BatchMaker, batches: Sequence[Ids]) -> Iterator[Any]:
         """The maker's batches; what happens between them is the trainer's time."""
-        made = maker.batches(batches)
+        made = spans.each("make batch", maker.batches(batches))
         here, collated = self._here, maker.collating
         begun, waited, outside = perf_counter_ns(), here.waited, self._outside()
         making = trainer = 0
@@ -132,10 +134,10 @@ class SampleTimes(Stopwatch):
         self._waited, self._spent_outside = self._here.waited, self._outside()
         self._begun = perf_counter_ns()
         if self._begun - self._probed < PROBE_NS:
-            return dataset.read_each(ids)  # type: ignore[no-any-return]
+            return spans.together("read samples", dataset.read_each(ids), len(ids))
         self._probed = self._begun
         self._probe = Probe((self._blocks * _STRIDE) % len(ids))
-        return dataset.read_probed(ids, self._probe)  # type: ignore[no-any-return]
+        return spans.together("read samples", dataset.read_probed(ids, self._probe), len(ids))
 
     def done(self, samples: int) -> None:
         """Those samples have all been taken."""
@@ -208,6 +210,7 @@ class Demand:
         """
         if self._ended:
             self._training += begun - self._ended
+            spans.record("train", self._ended, begun)
         self._starved += ended - begun
         self._ended = ended
         if ended - self._flushed > FLUSH_NS:

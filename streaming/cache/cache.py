@@ -25,6 +25,8 @@ from streaming.format.errors import CorruptShardError
 from streaming.format.hashing import hasher
 from streaming.format.reader import Reader
 from streaming.storage import ObjectChanged
+from streaming.watch.spans import span
+from streaming.watch.trace_file import FETCHING
 
 log = logging.getLogger("streaming")
 
@@ -290,7 +292,9 @@ class ShardCache:
             on_fetched=lambda travelled: self._count(shards_fetched=1, bytes_fetched=travelled),
             on_decompressed=lambda spent: self._count(decompressing_ns=spent),
         )
-        fetched = fetch_shard(self.directories[at], at, local, self.space, errand)
+        directory, lanes = self.directories[at], None if turn is None else FETCHING
+        with span("fetch shard", lanes, shard=local, of=directory.url):
+            fetched = fetch_shard(directory, at, local, self.space, errand)
         if isinstance(fetched, Blocked):
             return fetched
         self._verified.add(shard)

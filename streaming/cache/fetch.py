@@ -20,6 +20,7 @@ from streaming.format.errors import FormatError
 from streaming.format.hashing import hasher
 from streaming.format.info import FileInfo
 from streaming.storage import StoreError
+from streaming.watch.spans import span
 
 log = logging.getLogger("streaming")
 
@@ -272,7 +273,7 @@ class _Fetch:
         algo = self.directory.index.config(self.shard)["compression"]
         started = time.thread_time_ns()  # of work, not of waiting for pieces
         try:
-            with open(self._parts[raw.basename], "r+b") as file:
+            with span("decompress"), open(self._parts[raw.basename], "r+b") as file:
                 checked = Checked(file, raw, self.directory.validate_hash)
                 source = Stream(packed)
                 decompress_stream(algo, source, checked, raw.bytes)  # type: ignore[arg-type]

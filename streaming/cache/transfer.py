@@ -14,6 +14,8 @@ from functools import partial
 
 from streaming.cache.connections import MAX_CONNECTIONS, Connections, Turn
 from streaming.storage import Body, ObjectChanged, RetryPolicy, Store, StoreError, Throttled
+from streaming.watch.spans import span
+from streaming.watch.trace_file import CONNECTIONS
 
 log = logging.getLogger("streaming")
 
@@ -288,7 +290,12 @@ class Transfer:
         begin = self.start + self.got
         if self.got == self.size and self.size:
             return
-        with self.source.open(begin, self.start + self.size) as body:
+        url = self.source.store.url_of(self.source.key)
+        about = {"url": url, "from_byte": begin, "to_byte": self.start + self.size}
+        with (
+            span("transfer", CONNECTIONS, **about),
+            self.source.open(begin, self.start + self.size) as body,
+        ):
             self._connections.answered(throttled=False)
             with self._changed:
                 if generation != self._generation:

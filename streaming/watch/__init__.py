@@ -6,8 +6,12 @@ from streaming._lazy import lazy_names
 
 if TYPE_CHECKING:
     from streaming.watch.report import Report, Reporter
+    from streaming.watch.spans import trace
 
-__all__ = ["Report", "Reporter"]
+__all__ = ["Report", "Reporter", "trace"]
 
 if not TYPE_CHECKING:  # or a type checker would take any name for granted
-    __getattr__, __dir__ = lazy_names(__name__, {"streaming.watch.report": ["Report", "Reporter"]})
+    __getattr__, __dir__ = lazy_names(
+        __name__,
+        {"streaming.watch.report": ["Report", "Reporter"], "streaming.watch.spans": ["trace"]},
+    )
