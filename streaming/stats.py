@@ -161,9 +161,13 @@ class Counters:
 
     def by_worker(self) -> list[dict[str, Any]]:
         """The totals of each worker of this rank, and of its own process, since the start."""
+        return [described(row) for row in self.rows()]
+
+    def rows(self) -> list[Row]:
+        """The rows of this rank's workers and of its own process."""
         self.flush()
         owner = self.owner or os.getpid()
-        return [described(row) for row in self.run.rows() if row.owner == owner]
+        return [row for row in self.run.rows() if row.owner == owner]
 
     @property
     def rank(self) -> int:

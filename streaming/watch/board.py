@@ -89,6 +89,11 @@ class RunBoard:
         """Which dataset this is."""
         return _text(np.array(self._ints.slice(_DATASET, _ROW)))
 
+    @property
+    def started_s(self) -> float:
+        """Since when it is there, in seconds since 1970."""
+        return self._ints[_STARTED] / 1e9
+
     def add(self, owner: int, worker: int, amounts: Mapping[int, int]) -> None:
         """Add to a worker's counters, by their numbers."""
         at = self._row_of(owner, worker)

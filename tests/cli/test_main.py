@@ -19,7 +19,7 @@ from tests.servers.fixtures import Bucket
 
 COMMANDS = {
     *("info", "head", "cat", "verify", "repair", "merge", "reshard", "cp", "ls", "diff"),
-    *("state", "doctor", "bench", "convert", "append", "plan", "top"),
+    *("state", "doctor", "bench", "convert", "append", "plan", "top", "metrics"),
 }
 
 
