@@ -397,11 +397,12 @@ def metrics(
     run: Run,
     port: Annotated[int, typer.Option(help="The port to listen on; 0 for a free one.")] = 9400,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
+    once: Annotated[bool, typer.Option("--once", help="Print them instead.")] = False,
 ) -> None:
     """Serve figures on what runs on this machine for Prometheus to collect (Ctrl-C ends it)."""
     from streaming.cli.metrics import metrics as work
 
-    work(host, port, run.as_json)
+    work(host, port, once, run.as_json)
 
 
 add_commands(app)

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry, generate_latest, start_http_server
 from rich.console import Console
 
 from streaming.cli import output
 from streaming.cli.tables import console, show
 from streaming.watch.prometheus import PrometheusCollector
 
-__all__ = ["Serving", "metrics"]
+__all__ = ["Metric", "Serving", "metrics"]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One figure."""
+
+    name: str
+    labels: dict[str, str]
+    value: float
 
 
 @dataclass(frozen=True)
@@ -21,19 +30,35 @@ class Serving:
     url: str
 
 
-def metrics(host: str, port: int, as_json: bool) -> None:
-    """Serve the metrics of what runs on this machine until it is interrupted.
+def metrics(host: str, port: int, once: bool, as_json: bool) -> None:
+    """Serve the metrics of what runs on this machine until it is interrupted, or print them.
 
     Args:
         host: The address to listen on.
         port: The port; 0 for any that is free.
-        as_json: Whether to say as JSON where that is.
+        once: Whether to print them instead.
+        as_json: Whether to print JSON: the metrics, or where they are served.
 
     Raises:
         OSError: If this system does not tell what runs, or that address can't be had.
     """
     registry = CollectorRegistry()
     registry.register(PrometheusCollector())
+    if once:
+        _print(registry, as_json)
+    else:
+        _serve(registry, host, port, as_json)
+
+
+def _print(registry: CollectorRegistry, as_json: bool) -> None:
+    if as_json:
+        metrics = [Metric(*each[:3]) for family in registry.collect() for each in family.samples]
+        print(output.as_json(metrics))
+    else:
+        print(generate_latest(registry).decode(), end="")
+
+
+def _serve(registry: CollectorRegistry, host: str, port: int, as_json: bool) -> None:
     try:
         server, thread = start_http_server(port, host, registry)
     except OSError as error:

@@ -73,7 +73,7 @@ class PrometheusCollector(Collector):
         >>> samples = list(dataset)
         >>> [each.value for metric in registry.collect() for each in metric.samples
         ...     if each.name == "shardstream_samples_total"]
-        [8.0]
+        [8]
     """
 
     def __init__(self, dataset: Any = None) -> None:

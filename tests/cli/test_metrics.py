@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from streaming import StreamingDataset
 from tests.chaos.ranks import serving
 from tests.cli.conftest import Cli
 from tests.cli.test_top import training
@@ -62,3 +63,17 @@ def test_a_port_that_is_taken(cli: Cli) -> None:
         said = cli("metrics", "--port", port, status=2).err
     assert f"127.0.0.1:{port}" in said
     assert "--port" in said
+
+
+def test_printed(cli: Cli, tmp_path: Path) -> None:
+    remote = write_numbers(tmp_path / "data", 120)
+    dataset = StreamingDataset(remote=str(remote), local=str(tmp_path / "local"), batch_size=4)
+    list(dataset)
+    assert f'shardstream_samples_total{{dataset="{remote}"' in cli("metrics", "--once").out
+    figures = cli("metrics", "--once", "--json").json
+    (samples,) = [
+        each
+        for each in figures
+        if each["name"] == "shardstream_samples_total" and each["labels"]["dataset"] == str(remote)
+    ]
+    assert samples["value"] == 120
