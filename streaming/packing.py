@@ -38,6 +38,8 @@ _CODES = {
     **{getattr(torch, f"float{8 * size}"): f"f{size}" for size in (2, 4, 8)},
 }
 """What NumPy calls torch's types."""
+_AS_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""What travels in place of types that NumPy does not know, such as bfloat16, by their bytes."""
 
 _numbers = itertools.count()
 _arenas: WeakValueDictionary[int, Arena] = WeakValueDictionary()
@@ -76,6 +78,7 @@ class Packer:
         self._copies: list[tuple[int, Any]] = []
         self._copied = 0
         self._of_torch: Callable[[Any], Any] = _reduced
+        self._has_files = False
 
     def empty(self, size: int) -> NDArray[np.uint8]:
         """Memory for arrays of the next parcel, ``size`` bytes or more."""
@@ -97,7 +100,7 @@ class Packer:
             self._spaces = []
 
     def _pack(self, parcel: Parcel[Any]) -> Packed:
-        self._copies, self._copied = [], 0
+        self._copies, self._copied, self._has_files = [], 0, False
         file = io.BytesIO()
         pickler = pickle.Pickler(file, pickle.HIGHEST_PROTOCOL)
         pickler.dispatch_table = self._reducers()
@@ -106,7 +109,8 @@ class Packer:
         regions = [copies, *(space.send() for space in self._spaces)]
         sizes = [self._copied, *(len(space.array) for space in self._spaces)]
         self._copies = []
-        return Packed((self._number, self._worker, parcel.ended, file.getvalue(), regions, sizes))
+        message, at_once = file.getvalue(), self._has_files
+        return Packed((self._number, self._worker, parcel.ended, message, regions, sizes, at_once))
 
     def _reducers(self) -> dict[type, Callable[[Any], Any]]:
         known = dict(reduction.ForkingPickler(io.BytesIO()).dispatch_table)
@@ -114,10 +118,13 @@ class Packer:
         return {**known, torch.Tensor: self._tensor, LongBytes: self._long_bytes}
 
     def _tensor(self, tensor: torch.Tensor) -> Any:
-        code = _CODES.get(tensor.dtype)
-        if code is None or not _is_plain(tensor):
-            own = self._of_torch
+        if not _is_plain(tensor):
+            own, self._has_files = self._of_torch, True
             return own(tensor)
+        if tensor.dtype not in _CODES:
+            integers = tensor.view(_AS_INTEGERS[tensor.element_size()])
+            return _seen_as, (integers, tensor.dtype)
+        code = _CODES[tensor.dtype]
         address, shape = tensor.data_ptr(), tuple(tensor.shape)
         for at, space in enumerate(self._spaces):
             if 0 <= address - space.address < len(space.array):
@@ -161,6 +168,8 @@ def _is_plain(tensor: torch.Tensor) -> bool:
         and tensor.layout is torch.strided
         and not tensor.requires_grad
         and tensor.is_contiguous()
+        and not tensor.is_quantized
+        and (tensor.dtype in _CODES or tensor.element_size() in _AS_INTEGERS)
     )
 
 
@@ -190,6 +199,9 @@ class Received:
         message: What is not in buffers.
         regions: The buffers, or what would have been in them.
         sizes: How many bytes of each are used.
+        at_once: Whether to open it at once: files of the worker's are in it, which can be had only
+            as long as the worker is there. It ends when what it has sent has come, and it may be
+            long before it is a parcel's turn.
     """
 
     def __init__(
@@ -200,15 +212,24 @@ class Received:
         message: bytes,
         regions: list[Region | bytearray],
         sizes: list[int],
+        at_once: bool = False,
     ) -> None:
         self._worker, self._ended, self._message = worker, ended, message
         self._arena = _arenas.get(number)
         self._regions, self._sizes = regions, sizes
         self._pid = os.getpid()
         self._parcel: Parcel[Any] | None = None
+        self._failed: Exception | None = None
+        if at_once:
+            try:
+                self.open()
+            except Exception as error:
+                self._failed = error
 
     def open(self) -> Parcel[Any]:
         """The parcel. Its tensors are views over buffers."""
+        if self._failed is not None:
+            raise self._failed
         if self._parcel is None:
             arrays: list[Any] = []
             while self._regions:
@@ -254,6 +275,10 @@ def _tensor_of(region: int, at: int, code: str, shape: tuple[int, ...]) -> torch
     array: NDArray[Any] = np.ndarray(shape, code, memory, at)
     # What came in the message may be a small part of it, which should not keep all of it.
     return torch.from_numpy(array.copy() if isinstance(memory, bytearray) else array)
+
+
+def _seen_as(integers: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return integers.view(dtype)
 
 
 def _bytes_of(at: int, sizes: list[int]) -> list[bytes]:

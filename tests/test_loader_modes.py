@@ -1,6 +1,7 @@
 """Worker processes and threads give the batches, the checkpoints and the errors of no workers."""
 
 import gc
+import os
 import random
 import subprocess
 import sys
@@ -11,10 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import torch
+from torch.utils.data import get_worker_info
 
 from streaming import MDSWriter, StreamingDataLoader, StreamingDataset, thread_worker_info
+from tests.chaos.ranks import wait_until
 from tests.data import write_numbers
 from tests.helpers import LIMIT_S
 from tests.test_batches import assert_same
@@ -145,6 +149,69 @@ def test_transforms_of_batches(local: str, kind: type[StreamingDataset], mode: s
         assert torch.equal(batch["twice"], 2 * batch["id"])
         assert batch["wide"].dtype == torch.bfloat16
         assert batch["wide"].sum() > 0
+
+
+OTHER_TYPES = [
+    *(torch.bfloat16, torch.float8_e4m3fn, torch.complex64, torch.complex128, torch.bool),
+    *(torch.float16, torch.uint16, torch.uint64),
+]
+
+
+def of_all_types(batch: Any) -> Any:
+    wide = torch.stack([batch["id"]] * 5000)
+    made = {str(dtype): wide.to(dtype) for dtype in OTHER_TYPES}
+    made["transposed"], made["sparse"] = wide.T, torch.eye(4).to_sparse()
+    made["empty"], made["one"] = torch.empty(0, dtype=torch.bfloat16), torch.ones(()).bfloat16()
+    return {**batch, **made}
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_transforms_that_make_tensors_of_other_kinds(local: str, mode: str) -> None:
+    for batch in loader(local, batch_transform=of_all_types, **MODES[mode]):
+        expected = of_all_types({"id": batch["id"]})
+        for name, tensor in expected.items():
+            assert batch[name].dtype == tensor.dtype
+            assert batch[name].shape == tensor.shape
+            assert torch.equal(batch[name].to_dense(), tensor.to_dense()), name
+
+
+class Waiting:
+    """A transform with which the first worker waits until the second has gone."""
+
+    def __init__(self, folder: Path) -> None:
+        self.note = folder / "second"
+
+    def __call__(self, batch: Any) -> Any:
+        worker = get_worker_info()
+        assert worker is not None
+        if worker.id == 1:
+            self.note.write_text(str(os.getpid()))
+        else:
+            wait_until(lambda: self.note.exists() and self.note.read_text())
+            wait_until(lambda: has_ended(int(self.note.read_text())))
+        return {"wide": torch.ones(50, 1000, dtype=torch.float64).T}
+
+
+def has_ended(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def test_a_worker_that_ends_before_its_batches_are_used(
+    tmp_path: Path,
+) -> None:
+    """Torch sends some tensors as files, which a worker that has ended can't hand over."""
+    made = loader(
+        str(write_numbers(tmp_path / "few", 12)),
+        batch_transform=Waiting(tmp_path),
+        multiprocessing_context="fork",
+        prefetch_factor=6,
+    )
+    batches = list(made)
+    assert len(batches) >= 3
+    assert all(batch["wide"].sum() == 50_000 for batch in batches)
 
 
 @pytest.mark.parametrize("kind", [StreamingDataset, Own])
