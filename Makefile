@@ -102,7 +102,7 @@ docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 # The tests' servers that neither pip nor npm has.
-SYSTEM_PACKAGES := openssh-server nginx $(if $(shell command -v java),,default-jre-headless) \
+SYSTEM_PACKAGES := openssh-server nginx chromium $(if $(shell command -v java),,default-jre-headless) \
     $(if $(shell command -v npm),,npm)
 system:
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \

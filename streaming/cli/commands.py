@@ -367,17 +367,27 @@ def bench(
 def plan(
     run: Run,
     config: Annotated[
-        Path, typer.Argument(help="The run's settings, as YAML.", show_default=False)
-    ],
+        list[Path] | None,
+        typer.Argument(help="A run's settings, as YAML; several for --serve.", show_default=False),
+    ] = None,
     html: Annotated[
         Path | None, typer.Option(help="Write the report as a page.", metavar="FILE")
     ] = None,
     suggestions: Annotated[bool, typer.Option(help="Look for better settings.")] = True,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Show a page where plans are changed and compared.")
+    ] = False,
+    port: Annotated[int, typer.Option(help="The page's port.")] = 8501,
+    host: Annotated[str, typer.Option(help="The page's address.")] = "127.0.0.1",
+    browser: Annotated[bool, typer.Option(help="Open the page.")] = True,
 ) -> None:
     """Predict how a run will stream its data: throughput, waits, bytes, cost, cache."""
-    from streaming.cli.plan import plan as work
+    from streaming.cli import plan as work
 
-    run.finish(work(config, html, suggestions))
+    if serve:
+        work.serve(config or [], host, port, browser)
+    else:
+        run.finish(work.plan(work.only(config or []), html, suggestions))
 
 
 @command(app)

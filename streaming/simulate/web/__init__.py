@@ -1,0 +1,1 @@
+"""The planner as a web page: sliders change a plan, and plots follow."""
