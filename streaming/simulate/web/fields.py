@@ -140,9 +140,9 @@ def check(values: Values) -> tuple[Setup | None, dict[str, str]]:
         together is at the empty name.
 
     Example:
-        >>> setup, wrong = check({**START, "cache_limit": "lots", "shards": "-1"})
+        >>> setup, wrong = check({**START, "cache_limit": "lots", "shards": "0"})
         >>> setup is None, wrong["shards"]
-        (True, "'-1': give 1 or more.")
+        (True, "'0': give 1 or more.")
         >>> wrong["cache_limit"]
         "'lots': give a number of bytes, such as 65536 or '64mb'."
         >>> check(START)[0].streams[0].samples
