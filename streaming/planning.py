@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streaming.epochs import Position
+from streaming.order.draws import EpochDraws
 from streaming.order.partition import common_length
 from streaming.order.plan import EpochPlan, OrderParams, plan_epoch
 from streaming.plans import draws_for
@@ -64,8 +65,22 @@ def block_size(dataset: Any, nodes: int) -> int:
     return int(dataset.given_block_size or max(4_000_000 // nodes, 1 << 18))
 
 
-def plan(params: OrderParams, world: World, epoch: int = 0, sample_in_epoch: int = 0) -> EpochPlan:
-    """The plan of an epoch, or of what is left of it, for a world."""
+def plan(
+    params: OrderParams,
+    world: World,
+    epoch: int = 0,
+    sample_in_epoch: int = 0,
+    draws: EpochDraws | None = None,
+) -> EpochPlan:
+    """The plan of an epoch, or of what is left of it, for a world.
+
+    Args:
+        params: The dataset's order.
+        world: The world.
+        epoch: The epoch.
+        sample_in_epoch: Samples of it that are used already, over all ranks.
+        draws: Its draws, if another plan of the same order has made them.
+    """
     return plan_epoch(
         params,
         world.num_nodes,
@@ -73,7 +88,7 @@ def plan(params: OrderParams, world: World, epoch: int = 0, sample_in_epoch: int
         world.workers_per_rank,
         epoch,
         sample_in_epoch,
-        draws=draws_for(params, epoch, world.num_nodes, world.node),
+        draws=draws or draws_for(params, epoch, world.num_nodes, world.node),
     )
 
 

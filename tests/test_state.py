@@ -117,9 +117,14 @@ def test_states_are_cheap(local: str) -> None:
     loader = StreamingDataLoader(open_dataset(local), batch_size=4)
     batches = iter(loader)
     next(batches)
-    loader.state_dict()
-    # The least of several, since other processes share the machine.
-    assert min(timeit.repeat(loader.state_dict, number=100, repeat=20)) / 100 < 50e-6
+    state = loader.state_dict()
+
+    def took(call: Any) -> float:
+        """The least of several, since other processes share the machine."""
+        return min(timeit.repeat(call, number=100, repeat=20))
+
+    # Beside something that any machine does about as quickly.
+    assert took(loader.state_dict) < 20 * took(lambda: json.dumps(state))
 
 
 # Where it goes on.

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from streaming._lazy import lazy_names
 
 if TYPE_CHECKING:
-    from streaming.simulate.report import EpochReport, NodeReport, Report, Timeline, simulate
+    from streaming.simulate.predict import simulate
+    from streaming.simulate.report import EpochReport, NodeReport, Report, Timeline
     from streaming.simulate.setup import Setup, StreamSetup
     from streaming.simulate.suggest import Suggestion
 
@@ -28,9 +29,8 @@ if not TYPE_CHECKING:  # or a type checker would take any name for granted
     __getattr__, __dir__ = lazy_names(
         __name__,
         {
-            "streaming.simulate.report": [
-                *("EpochReport", "NodeReport", "Report", "Timeline", "simulate")
-            ],
+            "streaming.simulate.predict": ["simulate"],
+            "streaming.simulate.report": ["EpochReport", "NodeReport", "Report", "Timeline"],
             "streaming.simulate.setup": ["Setup", "StreamSetup"],
             "streaming.simulate.suggest": ["Suggestion"],
         },

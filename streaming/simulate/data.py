@@ -8,6 +8,8 @@ many.
 
 from __future__ import annotations
 
+import threading
+from collections import OrderedDict
 from dataclasses import dataclass
 from functools import cached_property
 from types import SimpleNamespace
@@ -19,15 +21,20 @@ from numpy.typing import NDArray
 from streaming.cache.prefetch import SMALL_BYTES
 from streaming.format.index import Index, get_index_basename
 from streaming.need import in_turn, interleave, sparse_streams
+from streaming.order.draws import EpochDraws
 from streaming.order.params import OrderParams
 from streaming.order.weights import Weights, derive_weights
 from streaming.planning import order_params, place_of, plan, sample_blocks
+from streaming.plans import digest
 from streaming.simulate.setup import Setup, StreamSetup
 from streaming.world import World
 
 __all__ = ["Data", "Work"]
 
 Ints = NDArray[np.int64]
+
+MOST_KEPT, MOST_DRAWN = 6, 4_000_000
+"""Of how many epochs draws are kept, and how many samples these may have."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,7 +259,8 @@ class Data:
             dataset.batch_size = batch
             params = order_params(dataset, self._world(0, 0, 0))
             self._plans.clear()
-            self._plans[epoch, batch] = plan(params, self._world(0, 0, 0), epoch)
+            draws = _kept_draws(params, epoch)
+            self._plans[epoch, batch] = plan(params, self._world(0, 0, 0), epoch, draws=draws)
         dealt = self._plans[epoch, batch]
         worlds = [
             self._world(node, rank, worker)
@@ -385,6 +393,27 @@ class Needs:
         start, end = span
         at = start + int(self._order[start:end].searchsorted(position))
         return None if at == end else int(self._order[at])
+
+
+_draws: OrderedDict[str, EpochDraws] = OrderedDict()
+_draws_lock = threading.Lock()
+
+
+def _kept_draws(params: OrderParams, epoch: int) -> EpochDraws | None:
+    """An epoch's draws, kept for the next plan of the same order; None if they are too many.
+
+    A plan is simulated again and again with other machines, caches and networks, and drawing an
+    epoch takes as long as a third of that.
+    """
+    if params.epoch_size > MOST_DRAWN:
+        return None
+    key = digest(params, epoch, None)
+    with _draws_lock:
+        draws = _draws.pop(key, None) or EpochDraws(params, epoch)
+        _draws[key] = draws
+        while len(_draws) > MOST_KEPT:
+            _draws.popitem(last=False)
+    return draws
 
 
 def _all(blocks: Any) -> Ints:

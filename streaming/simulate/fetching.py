@@ -301,10 +301,11 @@ class Process:
         """Bring a shard that is claimed, in parts side by side."""
         self.node.in_flight += 1
         size = self.node.travels[shard]
-        if size <= PART_BYTES * 3 // 2:
+        part = self._part_bytes(size)
+        if size <= part * 3 // 2:
             parts = [size]
         else:
-            parts = [min(PART_BYTES, size - start) for start in range(0, size, PART_BYTES)]
+            parts = [min(part, size - start) for start in range(0, size, part)]
         left = len(parts)
 
         def ended() -> None:
@@ -328,6 +329,15 @@ class Process:
             bring_others()
         else:
             self._bring(parts[0], need, urgent, ended, turn, bring_others)
+
+    def _part_bytes(self, size: int) -> int:
+        """How large the parts are that a shard comes in.
+
+        Where samples stand for many, no more parts are followed than there are connections.
+        """
+        if self.node.data.weight == 1:
+            return PART_BYTES
+        return max(PART_BYTES, -(-size // self.node.data.setup.max_connections))
 
     def _bring(
         self,

@@ -165,6 +165,8 @@ def _run_epoch(
         node.shelf.give_up()
         if not trainer.is_over and setup.cache_limit is None:
             node.shelf.fill(node.needs.shards)
+        for process in node.processes:
+            vars(process).clear()  # what waits in it refers to it: only the collector would free it
     began, waited = np.array(trainer.began_s), np.array(trainer.waited_s)
     return EpochRun(start, end, began, waited, trainer.steps, done)
 

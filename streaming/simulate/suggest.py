@@ -9,7 +9,8 @@ from typing import Any
 
 from streaming.cache.cache import BYTES_AHEAD
 from streaming.simulate.data import Data
-from streaming.simulate.report import Report, predict
+from streaming.simulate.predict import predict
+from streaming.simulate.report import Report
 from streaming.simulate.setup import Setup
 
 __all__ = ["Suggestion", "suggest"]

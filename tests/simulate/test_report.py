@@ -13,10 +13,10 @@ import pytest
 from streaming import MDSWriter
 from streaming.cli.main import main
 from streaming.simulate import Report, Setup, StreamSetup, simulate
-from streaming.simulate import report as reports
+from streaming.simulate import predict as predictions
 from streaming.simulate.cache_limit import smallest_cache_limit
 from streaming.simulate.data import Data
-from streaming.simulate.report import predict
+from streaming.simulate.predict import predict
 
 LARGE: dict[str, Any] = {
     "shards": 12_208,
@@ -85,9 +85,9 @@ def test_a_coarse_simulation_comes_to_the_same(
 ) -> None:
     data = Data(middle(**changed))
     fine = predict(data)
-    monkeypatch.setattr(reports, "MOST_SAMPLES", 10_000)
-    monkeypatch.setattr(reports, "MOST_STEPS", 600)
-    monkeypatch.setattr(reports, "MOST_FETCHES", 60)
+    monkeypatch.setattr(predictions, "MOST_SAMPLES", 10_000)
+    monkeypatch.setattr(predictions, "MOST_STEPS", 600)
+    monkeypatch.setattr(predictions, "MOST_FETCHES", 60)
     coarse = predict(data)
     assert fine.is_exact
     assert not coarse.is_exact

@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 from streaming.simulate.data import Data
-from streaming.simulate.report import Report, predict
+from streaming.simulate.predict import predict
+from streaming.simulate.report import Report
 from streaming.simulate.setup import Setup, StreamSetup
 from streaming.simulate.suggest import Suggestion, suggest
 
