@@ -36,11 +36,18 @@ def run(tmp_path: Path, *command: str) -> str:
             env=environment,
             cwd=tmp_path,
         )
-        # Left aside: what multiprocessing and torch keep there for themselves.
-        left = [name for name in os.listdir(temporary) if not name.startswith(("pymp-", "torch"))]
+        # Left aside: what multiprocessing, torch and Ray keep there for themselves.
+        own = ("pymp-", "torch", "ray")
+        left = [name for name in os.listdir(temporary) if not name.startswith(own)]
         assert not left
     assert not list(tmp_path.iterdir())
     return output
+
+
+@pytest.mark.long
+@pytest.mark.timeout(300)
+def test_ray_train(tmp_path: Path) -> None:
+    assert "the same 28 global batches" in run(tmp_path, "ray_train.py")
 
 
 @pytest.mark.long
