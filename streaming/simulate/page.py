@@ -11,7 +11,7 @@ from streaming.simulate.show import facts, tables
 if TYPE_CHECKING:
     from streaming.simulate.report import Report
 
-__all__ = ["as_html"]
+__all__ = ["as_frame", "as_html"]
 
 _STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; color: #0f172a; max-width: 60rem; margin: 2rem auto;
@@ -34,8 +34,9 @@ def as_html(report: Report) -> str:
     """The page."""
     setup = report.setup
     what = (
-        f"{setup.nodes} nodes of {setup.ranks} ranks with {setup.workers} workers each, batches of "
-        f"{setup.batch_size}, {setup.epochs} epochs"
+        f"{_counted(setup.nodes, 'node')} of {_counted(setup.ranks, 'rank')}, each with "
+        f"{_counted(setup.workers, 'worker')} and batches of {setup.batch_size}, "
+        f"{_counted(setup.epochs, 'epoch')}"
     )
     *shown, (_, note) = facts(report)
     tiles = "".join(
@@ -54,6 +55,16 @@ def as_html(report: Report) -> str:
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         f"<title>Plan of a run</title><style>{_STYLE}</style></head>\n<body>{body}</body></html>\n"
     )
+
+
+def as_frame(report: Report) -> str:
+    """The page in a frame, for a notebook."""
+    page = escape(as_html(report))
+    return f'<iframe srcdoc="{page}" width="100%" height="900" style="border: 0"></iframe>'
+
+
+def _counted(number: int, one: str) -> str:
+    return f"{number:,} {one}" if number == 1 else f"{number:,} {one}s"
 
 
 def _table(title: str, headings: list[str], rows: list[list[str]]) -> str:

@@ -203,6 +203,12 @@ class Report:
 
         return as_html(self)
 
+    def _repr_html_(self) -> str:
+        """How notebooks show it: the page in a frame, since its style is not theirs."""
+        from streaming.simulate.page import as_frame
+
+        return as_frame(self)
+
     def to_json(self) -> dict[str, Any]:
         """The report as JSON's own types."""
         from streaming.simulate.show import as_json

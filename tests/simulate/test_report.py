@@ -214,6 +214,13 @@ def test_the_page_stands_alone(report: Report) -> None:
         ElementTree.fromstring(drawing)
 
 
+def test_notebooks_show_the_page_in_a_frame(report: Report) -> None:
+    frame = ElementTree.fromstring(report._repr_html_())
+    # XML makes blanks of the ends of lines there, HTML does not.
+    assert frame.attrib["srcdoc"] == report.html().replace("\n", " ")
+    assert "2 nodes of 2 ranks, each with 2 workers" in frame.attrib["srcdoc"]
+
+
 def test_json_is_plain(report: Report) -> None:
     found = json.loads(json.dumps(report.to_json(), allow_nan=False))
     assert found["samples_per_s"] == report.samples_per_s
