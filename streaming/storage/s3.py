@@ -322,6 +322,7 @@ def _make_client(options: _Options) -> _Client:
     from botocore.exceptions import NoCredentialsError
 
     session = botocore.session.Session(profile=options.profile)
+    _share_models(session)
     if options.access_key_id is not None:
         session.set_credentials(
             options.access_key_id, options.secret_access_key, options.session_token
@@ -352,6 +353,22 @@ def _make_client(options: _Options) -> _Client:
     )
     ca_bundle = options.ca_bundle or session.get_config_variable("ca_bundle")
     return _Client(api, _describe(api, credentials, options), credentials, ca_bundle)
+
+
+_models: dict[Any, Any] = {}
+
+
+def _share_models(session: Any) -> None:
+    """Have botocore read its models of services only once, and not again in forked processes.
+
+    They are large files of JSON, and parsing them is most of what making a client takes, in each of
+    a loader's workers just before its first batch. Nothing but such data is shared.
+    """
+    path = session.get_config_variable("data_path")
+    if path in _models:
+        session.register_component("data_loader", _models[path])
+    else:
+        _models[path] = session.get_component("data_loader")
 
 
 def _describe(api: Any, credentials: Any, options: _Options) -> str:

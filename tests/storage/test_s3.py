@@ -431,6 +431,22 @@ def test_one_client_for_a_process_and_its_options(bucket):
     assert store_for(bucket.url, max_connections=7)._client is not found[0]
 
 
+def test_models_of_services_are_read_once(bucket, store, monkeypatch):
+    """Not for each client: each worker of a loader has its own, and waits for it."""
+    from botocore.loaders import JSONFileLoader
+
+    assert store._client.api
+    read, load = [], JSONFileLoader.load_file
+    monkeypatch.setattr(
+        JSONFileLoader, "load_file", lambda self, path: read.append(path) or load(self, path)
+    )
+    other = store_for(bucket.url, max_connections=9)
+    bucket.put("y", b"data")
+    assert get(other, "y") == b"data"
+    assert other._client is not store._client
+    assert [path for path in read if load(JSONFileLoader(), path)] == []
+
+
 def test_connections_are_kept(bucket, store):
     bucket.put("train/x", BIG)
     for _ in range(20):
