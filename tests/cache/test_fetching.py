@@ -154,6 +154,28 @@ def test_one_missing_shard_of_fourteen_raises(remote: Path, tmp_path: Path, work
                 pass
 
 
+@pytest.mark.long
+@pytest.mark.parametrize("workers", [0, 1, 2, 8])
+@pytest.mark.parametrize("fault", [Fault(status=500), Fault(short_by=40)])
+def test_one_shard_that_stays_damaged_raises(
+    remote: Path, tmp_path: Path, workers: int, fault: Fault
+) -> None:
+    """After its retries, in one worker or in each that comes to it before the loader ends."""
+    fault.key = r"shard\.00009"
+    with Files(remote) as files, FaultProxy(files.url) as proxy:
+        proxy.add(fault)
+        dataset = StreamingDataset(
+            remote=proxy.url,
+            local=str(tmp_path / "local"),
+            batch_size=2,
+            shuffle=True,
+            download_retry=1,
+        )
+        with pytest.raises(StoreError, match=r"shard 9 of .*shard\.00009"):
+            for _ in DataLoader(dataset, batch_size=2, num_workers=workers):
+                pass
+
+
 @pytest.mark.parametrize("fault", [Fault(status=404), Fault(status=500), Fault(short_by=40)])
 def test_it_raises_in_every_worker_that_needs_it(
     remote: Path, tmp_path: Path, fault: Fault

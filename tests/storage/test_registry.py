@@ -2,12 +2,19 @@
 
 import importlib.metadata
 import io
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+from streaming import MDSWriter
 from streaming.storage import UnknownScheme, register_store, registry, schemes, store_for
 from streaming.storage.local import LocalStore
 from streaming.storage.s3 import S3Store
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -66,6 +73,43 @@ def test_entry_points(monkeypatch):
     monkeypatch.setattr(registry, "entry_points", entry_points)
     assert type(store_for("shelf://x")).__name__ == "Backup"
     assert "shelf" in schemes()
+
+
+PLUGIN = """
+from streaming.storage.local import LocalStore
+
+
+def open_shelf(url, timeout_s):
+    return LocalStore(url.replace("shelf://", "/"))
+"""
+
+
+def test_an_entry_point_of_an_installed_package(tmp_path):
+    """In a process of its own, which has only installed it."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "shelves.py").write_text(PLUGIN)
+    info = tmp_path / "site" / "shelves-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: shelves\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[streaming.stores]\nshelf = shelves:open_shelf\n")
+    with MDSWriter(out=str(tmp_path / "data"), columns={"x": "int"}) as writer:
+        for x in range(10):
+            writer.write({"x": x})
+    script = (
+        "import sys; from streaming import StreamingDataset; "
+        "print(sum(s['x'] for s in StreamingDataset(remote=sys.argv[1], local=sys.argv[2], "
+        "batch_size=2)))"
+    )
+    remote = f"shelf:/{tmp_path / 'data'}"
+    found = subprocess.run(
+        [sys.executable, "-c", script, remote, str(tmp_path / "local")],
+        env={**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{tmp_path / 'site'}"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    assert found.stdout.strip() == "45", found.stderr
 
 
 def test_a_scheme_whose_store_this_version_has_not():
