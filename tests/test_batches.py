@@ -1,5 +1,6 @@
 """Batches made by column equal those that the default collate makes of the samples."""
 
+import io
 from pathlib import Path
 from typing import Any
 
@@ -8,9 +9,11 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from PIL import Image
 from torch.utils.data import DataLoader, default_collate
 
 from streaming import MDSWriter, Stream, StreamingDataLoader, StreamingDataset
+from streaming.base.format.mds.encodings import get_mds_encodings
 from tests.data import write_numbers
 
 SCALARS = {
@@ -45,6 +48,12 @@ def values(encoding: str, count: int, seed: int) -> list[Any]:
         from decimal import Decimal
 
         return [Decimal(int(value)) / 4 for value in rng.integers(0, 99, count)]
+    if encoding == "pkl":
+        return [{"a": int(v), "b": torch.tensor([v])} for v in rng.integers(0, 9, count)]
+    if encoding in IMAGES:
+        # Of one size, or of several, which can't be collated.
+        widths = rng.integers(4, 4 + 1 + seed % 2, count)
+        return [image_of(encoding, rng, int(width)) for width in widths]
     if encoding == "ndarray":
         return [rng.random((2, int(n))) for n in rng.integers(1, 3, count)]
     dtype, *shape = encoding.removeprefix("ndarray:").split(":")
@@ -52,8 +61,24 @@ def values(encoding: str, count: int, seed: int) -> list[Any]:
     return [rng.integers(0, 100, size).astype(dtype) for _ in range(count)]
 
 
+IMAGES = ("pil", "jpeg", "jpeg_array", "jpegarray", "png", "list[pil]", "list[jpeg]", "list[png]")
+
+
+def image_of(encoding: str, rng: np.random.Generator, width: int) -> Any:
+    """What an encoding of images takes."""
+    pixels = rng.integers(0, 256, (3, width, 3), np.uint8)
+    image = Image.fromarray(pixels)
+    if encoding in ("jpeg_array", "jpegarray"):
+        file = io.BytesIO()
+        image.save(file, "JPEG")
+        return [file.getvalue()] * 2
+    return [image, image.copy()] if encoding.startswith("list") else image
+
+
 ENCODINGS = [
     *SCALARS,
+    *IMAGES,
+    "pkl",
     *("int", "str", "bytes", "json", "str_int", "str_float", "str_decimal", "ndarray"),
     *("ndarray:int32", "ndarray:int32:4", "ndarray:uint16:2,3", "ndarray:float16:5"),
     "ndarray:uint64:1",
@@ -92,7 +117,9 @@ def compare(local: Path, batch_size: int, **kwargs: Any) -> None:
     """An epoch of batches by column, against one by sample."""
 
     def epoch(collate: Any) -> list[Any]:
-        dataset = StreamingDataset(local=str(local), batch_size=batch_size, shuffle=True)
+        dataset = StreamingDataset(
+            local=str(local), batch_size=batch_size, shuffle=True, allow_unsafe_types=True
+        )
         return list(
             StreamingDataLoader(dataset, batch_size=batch_size, collate_fn=collate, **kwargs)
         )
@@ -127,12 +154,25 @@ def test_every_encoding(
     compare(out, batch_size, drop_last=drop_last)
 
 
+@pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("encoding", ENCODINGS)
-def test_each_encoding(tmp_path: Path, encoding: str) -> None:
+@pytest.mark.parametrize(
+    "workers",
+    [
+        {},
+        {"num_workers": 2, "worker_type": "thread"},
+        pytest.param({"num_workers": 2}, marks=pytest.mark.long),
+    ],
+)
+def test_each_encoding(tmp_path: Path, encoding: str, seed: int, workers: dict[str, Any]) -> None:
     with MDSWriter(out=str(tmp_path / "set"), columns={"x": encoding}, size_limit=2000) as writer:
-        for value in values(encoding, 50, 1):
+        for value in values(encoding, 50, seed):
             writer.write({"x": value})
-    compare(tmp_path / "set", 8)
+    compare(tmp_path / "set", 8, **workers)
+
+
+def test_there_is_no_other_encoding() -> None:
+    assert get_mds_encodings() == {encoding.partition(":")[0] for encoding in ENCODINGS}
 
 
 @pytest.mark.parametrize("workers", [0, 1, 3])
