@@ -95,6 +95,8 @@ class Reporter:
         """Report what has not been reported, and end."""
         if not self._ended.is_set():
             self._ended.set()
+            if threading.current_thread() is self._thread:
+                return  # called by what it reports to: that was the last report
             self._thread.join()
             self._report()
 

@@ -182,11 +182,18 @@ def append(where: Where, tmp_path: Path) -> None:
     assert (done["samples"], done["total_samples"], done["version"]) == (2, 4, "index-v1.json")
 
 
+def plan(where: Where, tmp_path: Path) -> None:
+    path = tmp_path / "plan.yaml"
+    path.write_text(f"remote: {where.data}\nnodes: 1\nranks: 1\nworkers: 1\nstep_s: 0.01\n")
+    done = where.run("plan", path, "--json", "--no-suggestions").json
+    assert sum(epoch["samples"] for epoch in done["epochs"]) == 2 * SAMPLES
+
+
 COMMANDS: dict[str, Callable[[Where, Path], None]] = {
     command.__name__: command
     for command in (
         *(info, head, cat, verify, repair, merge, reshard, cp, ls, diff, state, doctor, bench),
-        *(convert, append),
+        *(convert, append, plan),
     )
 }
 

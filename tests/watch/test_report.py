@@ -101,3 +101,17 @@ def test_it_ends_once_and_no_thread_is_left(remote: Path, tmp_path: Path) -> Non
 def test_times_that_make_no_sense(remote: Path, tmp_path: Path, every_s: float) -> None:
     with pytest.raises(ValueError, match="every_s"):
         Reporter(dataset_of(remote, tmp_path), every_s=every_s)
+
+
+def test_a_callback_may_close_its_reporter(remote: Path, tmp_path: Path, caplog: Any) -> None:
+    closed = threading.Event()
+
+    def close(report: Report) -> None:
+        reporter.close()
+        closed.set()
+
+    reporter = Reporter(dataset_of(remote, tmp_path), close, every_s=0.01)
+    assert closed.wait(LIMIT_S)
+    reporter._thread.join(LIMIT_S)
+    assert not reporter._thread.is_alive()
+    assert not [record for record in caplog.records if record.exc_info]
