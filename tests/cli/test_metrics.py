@@ -28,6 +28,7 @@ def heed_interrupts() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.mark.long
 def test_served_while_a_run_goes_on(tmp_path: Path) -> None:
     data = write_numbers(tmp_path / "data", 120)
     command = [sys.executable, "-m", "streaming.cli", "metrics", "--port", "0", "--json"]

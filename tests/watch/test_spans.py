@@ -73,8 +73,10 @@ def check_rows(events: list[dict[str, Any]]) -> None:
 WORKERS = [
     {},
     {"num_workers": 2, "multiprocessing_context": "fork"},
-    {"num_workers": 2, "multiprocessing_context": "spawn"},
-    {"num_workers": 2, "multiprocessing_context": "forkserver"},
+    *(
+        pytest.param({"num_workers": 2, "multiprocessing_context": context}, marks=pytest.mark.long)
+        for context in ("spawn", "forkserver")
+    ),
     {"num_workers": 2, "worker_type": "thread"},
 ]
 
@@ -161,6 +163,7 @@ def program(remote: Path, local: Path, **variables: Any) -> "subprocess.Popen[st
     )
 
 
+@pytest.mark.long
 def test_all_ranks_of_a_machine_write_to_one_file(remote: Path, tmp_path: Path) -> None:
     world = {"WORLD_SIZE": 2, "LOCAL_WORLD_SIZE": 2, "STREAMING_TRACE": tmp_path / "trace.json"}
     ranks = [
