@@ -152,6 +152,8 @@ def test_one_missing_shard_of_fourteen_raises(remote: Path, tmp_path: Path, work
         with pytest.raises(NotFound, match=r"shard 9 of .*shard\.00009"):
             for _ in DataLoader(dataset, batch_size=2, num_workers=workers):
                 pass
+        # It is not there: nobody asks again, neither who fetches ahead nor who needs it.
+        assert proxy.count("00009") <= 2 * max(1, workers)
 
 
 @pytest.mark.long
@@ -174,6 +176,8 @@ def test_one_shard_that_stays_damaged_raises(
         with pytest.raises(StoreError, match=r"shard 9 of .*shard\.00009"):
             for _ in DataLoader(dataset, batch_size=2, num_workers=workers):
                 pass
+        # Twice by who fetches ahead, twice by who needs it, and no more.
+        assert proxy.count("00009") <= 4 * max(1, workers)
 
 
 @pytest.mark.parametrize("fault", [Fault(status=404), Fault(status=500), Fault(short_by=40)])
