@@ -100,26 +100,30 @@ def together(name: str, items: Iterator[T], count: int) -> Iterator[T]:
 
 def record(name: str, begun: int, ended: int, **about: Any) -> None:
     """Add to the trace what has happened in this thread, by times of ``perf_counter_ns``."""
-    if _now is not None:
-        _now.add(name, begun, ended, about)
+    now = _now  # another thread may end it meanwhile
+    if now is not None:
+        now.add(name, begun, ended, about)
 
 
 def name_process(rank: int, worker: int) -> None:
     """Say in the trace which worker of which rank this process is; or -1, the rank itself."""
-    if _now is not None:
+    now = _now
+    if now is not None:
         name = f"rank {rank}" if worker < 0 else f"rank {rank}, worker {worker}"
-        _now.name_process(name, 1000 * rank + worker + 1)
+        now.name_process(name, 1000 * rank + worker + 1)
 
 
 def flush() -> None:
     """Write what was added to the trace."""
-    if _now is not None:
-        _now.flush()
+    now = _now
+    if now is not None:
+        now.flush()
 
 
 def traced_to() -> str | None:
     """The file of the trace that this process writes, for its workers to write to as well."""
-    return None if _now is None else _now.path
+    now = _now
+    return None if now is None else now.path
 
 
 def write_to(path: str | None) -> None:
