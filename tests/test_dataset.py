@@ -410,7 +410,7 @@ def _read(dataset: StreamingDataset, results: Any) -> None:
     results.put(([sample["id"] for sample in dataset], dataset.next_epoch))
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.long)])
 def test_a_dataset_in_other_processes_has_its_own_epochs(local: str, method: str) -> None:
     """As ranks that are started with a dataset made before: each counts for itself."""
     context = multiprocessing.get_context(method)

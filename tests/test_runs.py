@@ -63,7 +63,17 @@ def replay(run: dict[str, Any], method: str, persistent: bool) -> None:
         assert [ids(batch) for batch in resumed] == run["epochs"][1]
 
 
-@pytest.mark.parametrize("number", range(len(RUNS)))
+SLOW = {4, 9}
+"""Runs of many processes."""
+
+
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(number, marks=[pytest.mark.long] if number in SLOW else [])
+        for number in range(len(RUNS))
+    ],
+)
 def test_by_fork(number: int) -> None:
     replay(RUNS[number], "fork", persistent=number % 2 == 0)
 
@@ -78,7 +88,8 @@ def test_by_every_way_to_start_workers(number: int, method: str, persistent: boo
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("method", ["forkserver", pytest.param("spawn", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("method", ["forkserver", "spawn"])
 def test_by_other_ways_to_start_workers(method: str) -> None:
     with_workers = [run for run in RUNS if run["num_workers"] == 3]
     replay(with_workers[0], method, persistent=False)

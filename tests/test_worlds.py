@@ -289,6 +289,7 @@ print(json.dumps(seen))
 """
 
 
+@pytest.mark.long
 @pytest.mark.timeout(240)
 def test_real_meshes(local: str, tmp_path: Path) -> None:
     results = run_ranks(4, MESH, tmp_path, local)

@@ -61,7 +61,7 @@ def _adds(board: RunBoard, owner: int) -> None:
         board.add(owner, 0, {0: 1})
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.long)])
 def test_processes_add_to_one_row(method: Any) -> None:
     board, context = RunBoard("data"), multiprocessing.get_context(method)
     processes = [context.Process(target=_adds, args=(board, os.getpid())) for _ in range(3)]
