@@ -23,7 +23,9 @@ except ModuleNotFoundError as error:
         "Metrics need the package prometheus_client: pip install 'shardstream[metrics]'"
     ) from error
 
-LABELS = ("dataset", "started", "node", "rank", "worker")
+LABELS = ("dataset", "started", "pid", "node", "rank", "worker")
+"""Ranks know their numbers only when an epoch begins: the process tells them apart before, since
+Prometheus refuses all that it is told if two figures are called the same."""
 
 _COUNTED = {
     "samples": ("samples", "Samples handed out."),
@@ -144,4 +146,5 @@ def _gauges(workers: list[_Worker]) -> Iterator[Metric]:
 
 def _labels(run: RunningDataset, row: Row) -> tuple[str, ...]:
     worker = "" if row.worker == IN_RANK else str(row.worker)
-    return run.dataset, f"{run.started_s:.3f}", str(row.node), str(row.rank), worker
+    started = f"{run.started_s:.6f}"
+    return run.dataset, started, str(row.owner), str(row.node), str(row.rank), worker

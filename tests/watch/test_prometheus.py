@@ -11,6 +11,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from streaming import StreamingDataLoader, StreamingDataset
 from streaming.watch import PrometheusCollector
+from streaming.watch.board import IN_RANK, RunBoard
+from streaming.watch.machine import RunningDataset
 from tests.data import write_numbers
 
 SAMPLES = 120
@@ -74,7 +76,19 @@ def test_every_name_and_label_is_one_of_prometheus(remote: Path, tmp_path: Path)
     list(dataset)
     for each in collected(PrometheusCollector(dataset)):
         assert re.fullmatch("shardstream_[a-z_]+", each.name)
-        assert {"dataset", "started", "node", "rank", "worker"} <= set(each.labels)
+        assert {"dataset", "started", "pid", "node", "rank", "worker"} <= set(each.labels)
+
+
+def test_ranks_that_have_not_begun_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their boards may have been made at the same moment, and both say that they are rank 0."""
+    boards = [RunBoard("s3://bucket/data") for _ in range(2)]
+    for owner, board in enumerate(boards, 1):
+        board.add(owner, IN_RANK, {0: owner})
+    runs = [RunningDataset(n, each.dataset, 7.0, each.rows()) for n, each in enumerate(boards)]
+    monkeypatch.setattr("streaming.watch.prometheus.running_datasets", lambda: runs)
+    samples = [each for each in collected(PrometheusCollector()) if "samples" in each.name]
+    assert sorted(each.value for each in samples) == [1, 2]
+    assert len({tuple(sorted(each.labels.items())) for each in samples}) == 2
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="runs are found on Linux only")
@@ -90,7 +104,7 @@ def test_all_that_runs_here(remote: Path, tmp_path: Path) -> None:
         for each in collected(before)
         if each.name == "shardstream_samples_total" and each.labels["dataset"] == own
     ]
-    here = {f"{dataset._counters.run.started_s:.3f}" for dataset in datasets}
+    here = {f"{dataset._counters.run.started_s:.6f}" for dataset in datasets}
     values = [each.value for each in seen if each.labels["started"] in here]
     assert values == [SAMPLES, SAMPLES]
 
