@@ -1,13 +1,17 @@
 """What it costs to see where the time goes: ``make bench-watching``.
 
 Reads a data set on disk again and again, one epoch with the clocks and counters of ``stats()`` and
-one without, in turn, in one process; the ratio of what the CPU took is the cost.
+one without, in turn, in one process. The cost is the median of the ratios of what the CPU took in
+each pair; as single ratios differ by far more than the cost, many pairs are needed, and the median
+is told with the range that holds it 95 times in 100.
 
-    python benchmarks/watching.py [--rounds 15] [--json FILE]
+    python benchmarks/watching.py [--rounds 400] [--json FILE]
 """
 
 import argparse
+import gc
 import json
+import math
 import statistics
 import tempfile
 import time
@@ -22,9 +26,11 @@ from hot_reader import BATCH_SIZE, mds_dataset, mds_write
 from torch.utils.data import DataLoader
 
 from streaming import StreamingDataLoader
+from streaming.batches import BatchMaker
+from streaming.stats import Counters
 from streaming.stopwatch import Demand, Stopwatch
 
-SAMPLES = {"tokens": 20_000, "small": 200_000}
+SAMPLES = {"tokens": 10_000, "small": 50_000}
 LOADERS: dict[str, Callable[..., Iterable[Any]]] = {
     "StreamingDataLoader": StreamingDataLoader,
     "DataLoader": DataLoader,
@@ -37,18 +43,30 @@ class Untimed(Stopwatch):
     def planned(self, blocks: Iterator[Any]) -> Iterator[Any]:
         return blocks
 
-    def made(self, source: Any, ids: Any) -> Iterator[Any]:
-        if hasattr(source, "batches"):
-            return source.batches(ids)  # type: ignore[no-any-return]
-        return source.read_each(ids)  # type: ignore[no-any-return]
-
-    def done(self, samples: int) -> None:
-        pass
-
     def count(self, samples: int) -> None:
         self._counters.add(samples=samples)
 
     def hand_over(self) -> None:
+        pass
+
+
+class UntimedSamples(Untimed):
+    def made(self, dataset: Any, ids: Any) -> Iterator[Any]:
+        return dataset.read_each(ids)  # type: ignore[no-any-return]
+
+    def done(self, samples: int) -> None:
+        pass
+
+
+class UntimedBatches(Untimed):
+    def __init__(self, counters: Counters, maker: BatchMaker) -> None:
+        super().__init__(counters)
+        self._maker = maker
+
+    def made(self, batches: Any) -> Iterator[Any]:
+        return self._maker.batches(batches)
+
+    def done(self) -> None:
         pass
 
 
@@ -59,8 +77,8 @@ def nothing(self: Any, begun: int, ended: int) -> None:
 @contextmanager
 def unwatched() -> Iterator[None]:
     with (
-        mock.patch("streaming.dataset.SampleTimes", Untimed),
-        mock.patch("streaming.dataset.BatchTimes", Untimed),
+        mock.patch("streaming.dataset.SampleTimes", UntimedSamples),
+        mock.patch("streaming.dataset.BatchTimes", UntimedBatches),
         mock.patch.object(Demand, "waited", nothing),
     ):
         yield
@@ -76,17 +94,26 @@ WAYS = {"watched": watched, "unwatched": unwatched}
 
 def epoch(loader: Iterable[Any], count: int) -> float:
     """Microseconds of the CPU for each sample of an epoch."""
+    gc.collect()  # what the epoch before left is not this one's cost
     started = time.process_time()
     for _ in loader:
         pass
     return (time.process_time() - started) / count * 1e6
 
 
+def median_within(values: list[float]) -> tuple[float, float, float]:
+    """The median, and the ends of its 95 % confidence interval by order statistics."""
+    ranked = sorted(values)
+    middle, reach = len(ranked) / 2, 0.98 * math.sqrt(len(ranked))
+    low, high = max(0, math.floor(middle - reach)), min(len(ranked) - 1, math.ceil(middle + reach))
+    return statistics.median(ranked), ranked[low], ranked[high]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=400)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     found: dict[str, dict[str, list[float]]] = {}
@@ -105,9 +132,10 @@ def main() -> None:
     for name, case in found.items():
         medians = {way: statistics.median(each) for way, each in case.items()}
         ratios = [a / b for a, b in zip(case["watched"], case["unwatched"], strict=True)]
+        cost, low, high = (each - 1 for each in median_within(ratios))
         print(
             f"{name}: {medians['watched']:.2f} µs a sample, {medians['unwatched']:.2f} unwatched: "
-            f"{statistics.median(ratios) - 1:+.1%}"
+            f"{cost:+.1%} ({low:+.1%} to {high:+.1%})"
         )
     if args.json:
         args.json.write_text(json.dumps(found))

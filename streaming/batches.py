@@ -32,7 +32,7 @@ ALIGNMENT = 64
 """Where arrays that are laid out together begin: at multiples of so many bytes."""
 
 TIMED = 8
-"""One of so many batches is timed in being collated, and stands for all of them."""
+"""One of so many batches is timed in being made, and stands for all of them."""
 
 SLOW_S = 0.05
 """A batch that takes longer has waited for something, or its consumer is the slower one."""
@@ -83,6 +83,8 @@ class BatchMaker:
         self._sample_bytes = sample_bytes
         self._memory = memory
         self._collates: dict[tuple[Any, ...], Collate | None] = {}
+        self.making = 0
+        """Nanoseconds spent in reading what batches are made of, and in waiting for it."""
         self.collating = 0
         """Nanoseconds spent in collating, which is not reading."""
 
@@ -92,19 +94,36 @@ class BatchMaker:
         Errors come with the batch that they belong to, and are those that collating its samples
         raises.
         """
-        made = self._make(batches) if len(batches) else None
+        if not batches:
+            return
+        begun = perf_counter_ns()
+        made = self._make(batches)
+        self.making += perf_counter_ns() - begun
         for at, ids in enumerate(batches):
-            columns = None if made is None else made.columns(at)
-            collate = None if columns is None else self._collate(columns, ids)
-            if collate is None or columns is None:
+            if made is None:
                 batch = self._by_sample(ids)
             elif at % TIMED:
-                batch = collate(columns)
+                batch = self._cut_out(made, at, ids)
             else:
-                begun = perf_counter_ns()
-                batch = collate(columns)
-                self.collating += min(TIMED, len(batches) - at) * (perf_counter_ns() - begun)
+                batch = self._cut_out(made, at, ids, stands_for=min(TIMED, len(batches) - at))
             yield batch
+
+    def _cut_out(
+        self, made: "_Laid | _Stretch", at: int, ids: NDArray[np.int64], stands_for: int = 0
+    ) -> Any:
+        """One of the batches that were gathered; its times are those of so many."""
+        begun = perf_counter_ns() if stands_for else 0
+        columns = made.columns(at)
+        collate = self._collate(columns, ids)
+        if collate is None:
+            return self._by_sample(ids)
+        if not stands_for:
+            return collate(columns)
+        cut = perf_counter_ns()
+        batch = collate(columns)
+        self.making += stands_for * (cut - begun)
+        self.collating += stands_for * (perf_counter_ns() - cut)
+        return batch
 
     def stretches(
         self, blocks: Iterator[NDArray[np.int64]], batch_size: int, drop_last: bool
@@ -134,7 +153,13 @@ class BatchMaker:
             yield waiting
 
     def _by_sample(self, ids: NDArray[np.int64]) -> Any:
-        return default_collate([self._samples[i] for i in ids.tolist()])
+        begun = perf_counter_ns()
+        samples = [self._samples[i] for i in ids.tolist()]
+        read = perf_counter_ns()
+        batch = default_collate(samples)
+        self.making += read - begun
+        self.collating += perf_counter_ns() - read
+        return batch
 
     def _make(self, batches: Sequence[NDArray[np.int64]]) -> "_Laid | _Stretch | None":
         """Gather batches; None if that can't be done with all of them at once."""

@@ -296,7 +296,11 @@ class _Batches:
     def __next__(self) -> Any:
         begun = perf_counter_ns()
         try:
-            with spans.span("wait for batch"):
+            if spans.are_on():
+                self._demand.show_training(begun)
+                with spans.span("wait for batch"):
+                    batch = next(self._inner)
+            else:
                 batch = next(self._inner)
         except StopIteration:
             self._tally.ended = True

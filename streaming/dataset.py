@@ -332,14 +332,15 @@ class StreamingDataset(StreamedSamples, IterableDataset[Any]):
     ) -> Iterator[tuple[Any, int]]:
         progress = self._own_progress()
         place, skip = place_of(world), progress.done
-        times = BatchTimes(self._counters)
+        times = BatchTimes(self._counters, maker)
         with self._fetching_ahead(epoch, place, skip, times) as advance:
             blocks = times.planned(sample_blocks(epoch, place, skip))
             for batches in maker.stretches(blocks, size, drop_last):
-                for ids, batch in zip(batches, times.made(maker, batches), strict=True):
+                for ids, batch in zip(batches, times.made(batches), strict=True):
                     self._progress.check(iteration)
                     progress.done += len(ids)
                     yield batch, len(ids)
+                times.done()
                 advance(sum(map(len, batches)))
         self._counters.end(iteration, world)
 
@@ -368,7 +369,7 @@ class StreamingDataset(StreamedSamples, IterableDataset[Any]):
             if ahead is not None:
                 ahead.stop()
             self._cache.count_read()
-            times.hand_over()
+            times.finish()
             self._counters.flush()
 
     def begin_for_workers(self) -> int:

@@ -7,6 +7,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from multiprocessing import context
 from typing import Any
 
@@ -49,6 +50,11 @@ FLUSH_S = 0.02
 _NUMBER = {name: number for number, name in enumerate(COUNTERS)}
 
 
+def _nothing_yet() -> defaultdict[int, defaultdict[str, int]]:
+    """Amounts by worker and counter."""
+    return defaultdict(partial(defaultdict, int))
+
+
 class _Here(threading.local):
     """What this thread alone has measured: nanoseconds."""
 
@@ -79,14 +85,16 @@ class Counters:
         self._lock = threading.Lock()
         self._pid = os.getpid()
         self._flushed_s = 0.0
-        self._pending: defaultdict[int, Counter[str]] = defaultdict(Counter)
+        self._pending: defaultdict[int, defaultdict[str, int]] = _nothing_yet()
 
     def add(self, **amounts: int) -> None:
         """Add amounts by the counters' names."""
         if self._pid != os.getpid():
             self._begin_empty()  # what a parent had pending is the parent's to hand on
         with self._lock:
-            self._pending[worker_here()].update(amounts)
+            pending = self._pending[worker_here()]
+            for name, amount in amounts.items():
+                pending[name] += amount
 
     @contextmanager
     def waiting(self, what: str) -> Iterator[None]:
@@ -114,7 +122,7 @@ class Counters:
         if self._pid != os.getpid():
             self._begin_empty()
         with self._lock:
-            pending, self._pending = self._pending, defaultdict(Counter)
+            pending, self._pending = self._pending, _nothing_yet()
         owner = self.owner or os.getpid()
         for worker, each in pending.items():
             amounts = {_NUMBER[name]: amount for name, amount in each.items()}

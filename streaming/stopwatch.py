@@ -30,7 +30,7 @@ FLUSH_NS = 20_000_000
 FIRST_LOOK_S, LAST_LOOK_S = 30.0, 900.0
 """After how long a loader first looks whether its trainer waits, and how long between looks."""
 
-PROBE_NS = 5_000_000
+PROBE_NS = 20_000_000
 """How long ago a sample was timed when another one is."""
 
 _STRIDE = 37
@@ -48,6 +48,7 @@ class Stopwatch:
     def __init__(self, counters: Counters) -> None:
         self._counters, self._here = counters, counters.here
         self._handed_over = 0
+        self._planned = 0
         self._clear()
 
     def _clear(self) -> None:
@@ -74,42 +75,60 @@ class Stopwatch:
         )
         self._clear()
 
+    def finish(self) -> None:
+        """Hand over the rest: the iteration has ended."""
+        self.hand_over()
+
     def planned(self, blocks: Iterator[Ids]) -> Iterator[Ids]:
         """Blocks of sample ids; what they take is planning."""
         blocks = spans.each("plan samples", blocks)
         while True:
             started = perf_counter_ns()
             ids = next(blocks, None)
-            self.planning += perf_counter_ns() - started
+            took = perf_counter_ns() - started
+            self.planning += took
+            self._planned += took
             if ids is None:
                 return
             yield ids
 
-    def _outside(self) -> int:
-        """What this thread has spent in collating and transforming, at any time."""
-        return self._here.collating + self._here.user_code
+    def _elsewhere(self) -> int:
+        """What this thread has spent so far in waiting, collating, transforming and planning."""
+        here = self._here
+        return here.waited + here.collating + here.user_code + self._planned
 
 
 class BatchTimes(Stopwatch):
-    """The times of an iteration that makes batches by column."""
+    """The times of an iteration that makes batches by column.
 
-    def made(self, maker: BatchMaker, batches: Sequence[Ids]) -> Iterator[Any]:
-        """The maker's batches; what happens between them is the trainer's time."""
-        made = spans.each("make batch", maker.batches(batches))
-        here, collated = self._here, maker.collating
-        begun, waited, outside = perf_counter_ns(), here.waited, self._outside()
-        making = trainer = 0
-        for batch in made:
-            ready = perf_counter_ns()
-            making += ready - begun
-            yield batch
-            begun = perf_counter_ns()
-            trainer += begun - ready
-        making += perf_counter_ns() - begun
-        collated = maker.collating - collated
-        self.collating += collated
-        self.reading += making - collated - (here.waited - waited)
-        self.trainer += trainer - (self._outside() - outside)
+    Args:
+        counters: Where they go.
+        maker: Makes the batches, and notes what that takes.
+    """
+
+    def __init__(self, counters: Counters, maker: BatchMaker) -> None:
+        super().__init__(counters)
+        self._maker = maker
+        self._begun = self._made = self._collated = 0
+        self._waited = self._spent_elsewhere = 0
+
+    def made(self, batches: Sequence[Ids]) -> Iterator[Any]:
+        """The maker's batches; what passes until :meth:`done` is theirs, or the trainer's time."""
+        maker = self._maker
+        self._made, self._collated = maker.making, maker.collating
+        self._waited, self._spent_elsewhere = self._here.waited, self._elsewhere()
+        self._begun = perf_counter_ns()
+        return spans.each("make batch", maker.batches(batches))
+
+    def done(self) -> None:
+        """Those batches have all been taken."""
+        maker = self._maker
+        passed = perf_counter_ns() - self._begun - (self._elsewhere() - self._spent_elsewhere)
+        reading = maker.making - self._made - (self._here.waited - self._waited)
+        collating = maker.collating - self._collated
+        self.reading += reading
+        self.collating += collating
+        self.trainer += passed - reading - collating
 
 
 class SampleTimes(Stopwatch):
@@ -120,38 +139,48 @@ class SampleTimes(Stopwatch):
 
     def __init__(self, counters: Counters) -> None:
         super().__init__(counters)
-        self._blocks = 0
+        self._blocks = self._probed = 0
         self._probe: Probe | None = None
-        self._probed = self._begun = self._since = 0
-        self._waited = self._spent_outside = 0
-        # Of all samples since one was timed.
-        self._untimed = 0
-        self._passed = 0
+        self._shares: tuple[int, ...] = (0, 0, 0)
+        # Since when samples have not been divided among the stages, and how many.
+        self._since = self._spent_elsewhere = self._undivided = 0
 
     def made(self, dataset: Any, ids: Ids) -> Iterator[Any]:
         """A dataset's samples; what passes until :meth:`done` is theirs, or the trainer's time."""
         self._blocks += 1
-        self._waited, self._spent_outside = self._here.waited, self._outside()
-        self._begun = perf_counter_ns()
-        if self._begun - self._probed < PROBE_NS:
+        now = perf_counter_ns()
+        if now - self._probed < PROBE_NS:
             return spans.together("read samples", dataset.read_each(ids), len(ids))
-        self._probed = self._begun
+        if not self._since:
+            self._since, self._spent_elsewhere = now, self._elsewhere()
+        self._probed = now
         self._probe = Probe((self._blocks * _STRIDE) % len(ids))
         return spans.together("read samples", dataset.read_probed(ids, self._probe), len(ids))
 
     def done(self, samples: int) -> None:
         """Those samples have all been taken."""
-        inside = self._here.waited - self._waited + self._outside() - self._spent_outside
-        self._passed += perf_counter_ns() - self._begun - inside
-        self._untimed += samples
-        if self._probe is None:
-            return
-        reading, decoding, user_code = (each * self._untimed for each in self._probe.shares())
+        self._undivided += samples
+        if self._probe is not None:
+            self._shares, self._probe = self._probe.shares(), None
+            self._divide()
+
+    def finish(self) -> None:
+        """Hand over the rest, by the sample that was timed last: the iteration has ended."""
+        if self._undivided:
+            self._divide()
+        super().finish()
+
+    def _divide(self) -> None:
+        """Divide what has passed among the stages."""
+        now, elsewhere = perf_counter_ns(), self._elsewhere()
+        passed = now - self._since - (elsewhere - self._spent_elsewhere)
+        self._since, self._spent_elsewhere = now, elsewhere
+        reading, decoding, user_code = (each * self._undivided for each in self._shares)
         self.reading += reading
         self.decoding += decoding
         self.user_code += user_code
-        self.trainer += self._passed - reading - decoding - user_code
-        self._probe, self._untimed, self._passed = None, 0, 0
+        self.trainer += passed - reading - decoding - user_code
+        self._undivided = 0
 
 
 class Probe:
@@ -194,12 +223,20 @@ class Demand:
     def __init__(self, counters: Counters | None, workers: int) -> None:
         self._counters, self._workers = counters, workers
         self._watch = Watch(FIRST_LOOK_S, LAST_LOOK_S)
-        self._ended = 0
-        self._starved = self._training = self._flushed = 0
+        self._since = self._ended = self._starved = 0
 
     def restart(self) -> None:
         """Begin another iteration: what passed since the last one was not training."""
-        self._ended = 0
+        self._since = 0
+
+    def show_training(self, ended: int) -> None:
+        """Add what passed since the last batch to the trace.
+
+        Args:
+            ended: When the next batch was asked for, by ``perf_counter_ns``.
+        """
+        if self._since:
+            spans.record("train", self._ended, ended)
 
     def waited(self, begun: int, ended: int) -> None:
         """The trainer has asked for a batch, and has got one or was told that there is none.
@@ -208,23 +245,22 @@ class Demand:
             begun: When it asked, by ``perf_counter_ns``.
             ended: When it got it.
         """
-        if self._ended:
-            self._training += begun - self._ended
-            spans.record("train", self._ended, begun)
+        if not self._since:
+            self._since = begun
         self._starved += ended - begun
         self._ended = ended
-        if ended - self._flushed > FLUSH_NS:
-            self._flushed = ended
+        if ended - self._since > FLUSH_NS:
             self.hand_over()
 
     def hand_over(self) -> None:
-        """Add what was measured to the counters."""
+        """Add what was measured to the counters; what passed between batches was training."""
+        starved, training = self._starved, self._ended - self._since - self._starved
+        self._since, self._starved = self._ended, 0
         counters = self._counters
         if counters is None:
             return
-        counters.add(starved_ns=self._starved, training_ns=self._training)
+        counters.add(starved_ns=starved, training_ns=training)
         counters.flush_now_and_then()
-        self._starved = self._training = 0
         now_s = self._ended / 1e9
         if self._watch.is_due(now_s):
             line = diagnose(
