@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, ClassVar, NoReturn, TypeVar
 
+import numpy as np
+
 from streaming.format.compression import compress, get_compression_extension
 from streaming.format.destination import Destination, Out, split_out
 from streaming.format.errors import EncodeRangeError
@@ -227,8 +229,7 @@ class Writer(ABC):
         values, count = column_values(columns)
         samples = self._encode_batch(values, count)
         self._check_alone(max(map(len, samples), default=0))
-        for data in samples:
-            self._append(data)
+        self._extend(samples)
 
     def _encode_batch(self, columns: Mapping[str, Any], count: int) -> list[bytes]:
         """Encode samples given as columns, each on its own."""
@@ -251,6 +252,22 @@ class Writer(ABC):
             size = self.new_shard_size + len(data) + self.extra_bytes_per_sample
         self.new_samples.append(data)
         self.new_shard_size = size
+
+    def _extend(self, samples: list[bytes]) -> None:
+        """As `_append` one by one, but as many at a time as the shard at hand takes."""
+        sizes = np.fromiter(map(len, samples), np.int64, len(samples))
+        ends = np.append(0, np.cumsum(sizes + self.extra_bytes_per_sample))
+        begin = 0
+        while begin < len(samples):
+            room = self._limit - self.new_shard_size
+            stop = int(np.searchsorted(ends, ends[begin] + room, side="right")) - 1
+            if stop <= begin:
+                self._append(samples[begin])  # the first of another shard
+                begin += 1
+                continue
+            self.new_samples += samples[begin:stop]
+            self.new_shard_size += int(ends[stop] - ends[begin])
+            begin = stop
 
     def finish(self) -> None:
         """Write what is left, wait for the background, and publish the index. May be repeated.

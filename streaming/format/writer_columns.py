@@ -106,7 +106,7 @@ def _encode(
         if values.dtype == dtype and values.shape[1:] == shape:
             rows = np.ascontiguousarray(values, dtype).reshape(len(values), -1)
             return rows.view(np.uint8)
-    return [encode(value) for value in values]
+    return list(map(encode, values))
 
 
 def _pieces(rows: NDArray[np.uint8]) -> list[bytes]:

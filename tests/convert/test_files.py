@@ -90,7 +90,7 @@ def test_each_line_is_in_one_range(lines: list[bytes], ends: bool, each: int, ch
     text = b"\n".join(lines) + b"\n" * ends
     cuts = [*range(0, len(text), each), len(text)]
     found = [
-        lines
+        bytes(lines)
         for start, stop in pairwise(cuts)
         for lines in line_chunks(io.BytesIO(text), start, stop, chunk)
     ]

@@ -53,15 +53,20 @@ def assert_same_files(one: Path, other: Path) -> None:
     names=st.sets(st.sampled_from(sorted(COLUMNS)), min_size=1),
     counts=st.lists(st.integers(0, 9), min_size=1, max_size=4),
     seed=st.integers(0, 99),
+    limit=st.sampled_from([None, 100, 400, 800, 2000]),
 )
 def test_the_same_bytes_as_sample_by_sample(
-    tmp_path_factory: pytest.TempPathFactory, names: set[str], counts: list[int], seed: int
+    tmp_path_factory: pytest.TempPathFactory,
+    names: set[str],
+    counts: list[int],
+    seed: int,
+    limit: int | None,
 ) -> None:
     folder = tmp_path_factory.mktemp("sets")
     encodings = {name: COLUMNS[name] for name in names}
     with (
-        MDSWriter(out=str(folder / "a"), columns=encodings, size_limit=800) as by_batch,
-        MDSWriter(out=str(folder / "b"), columns=encodings, size_limit=800) as by_sample,
+        MDSWriter(out=str(folder / "a"), columns=encodings, size_limit=limit) as by_batch,
+        MDSWriter(out=str(folder / "b"), columns=encodings, size_limit=limit) as by_sample,
     ):
         for count in counts:
             drawn = columns_of(count, seed)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import posixpath
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, BinaryIO
+from operator import attrgetter
+from typing import Any, BinaryIO, NamedTuple
 
 from streaming.convert.errors import ConvertError
 from streaming.convert.source import Part, Source, part_bytes_for
@@ -52,8 +52,7 @@ _OPENERS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(NamedTuple):
     """What a part reads of one file."""
 
     file: int
@@ -214,7 +213,7 @@ def open_files(
         raise ValueError(f"format is {format!r}; it must be one of {', '.join(_OPENERS)}")
     alike = {"tsv": "csv"}.get(format, format)
     mine = [file for kind, files in kinds.items() if kind in (format, alike) for file in files]
-    chosen = sorted(mine, key=lambda file: file.key) if len(several) == 1 else mine
+    chosen = sorted(mine, key=attrgetter("key")) if len(several) == 1 else mine
     if format in ("litdata",) or not chosen:
         chosen = listed
     import importlib

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -14,6 +14,9 @@ from streaming.convert.sources.lookup import FileRef, ending_of, read_file
 __all__ = ["ImageSource", "image_encoding", "image_value"]
 
 _BATCH_BYTES = 1 << 23
+_BATCH_FILES = 4096
+_OPENED_BYTES = 1 << 20
+"""What an image counts that has to be opened."""
 _BEGINS = {"jpeg": b"\xff\xd8\xff", "png": b"\x89PNG\r\n\x1a\n", "bytes": b""}
 """How files begin that are written as they are."""
 
@@ -37,33 +40,40 @@ class ImageSource(Files):
 
     def read(self, part: Part) -> Iterator[Sample]:
         """The rows of a part."""
-        wanted = self.columns()
-        classes, encoding, options = self._classes, self._encoding, self.options
-        for number, _, _ in part.spec:
-            file = self.files[number]
-            row: Sample = {}
-            if "image" in wanted:
-                row["image"] = image_value(read_file(file, options), encoding)
-            if "name" in wanted:
-                row["name"] = file.key
-            if classes:
-                name = _class(file)
-                row |= {k: v for k, v in (("class", name), ("label", classes[name])) if k in wanted}
-            yield row
+        for file in self._files_of(part):
+            yield {name: values[0] for name, values in self._read([file]).items()}
 
     def batches(self, part: Part) -> Iterator[Batch]:
         """The rows of a part, some megabytes at a time."""
-        rows: list[Any] = []
+        files: list[FileRef] = []
         size = 0
-        for row in self.read(part):
-            rows.append(row)
-            image = row.get("image")
-            size += len(image) if isinstance(image, bytes) else 1 << 20
-            if size >= _BATCH_BYTES or len(rows) >= 4096:
-                yield {name: [one[name] for one in rows] for name in rows[0]}
-                rows, size = [], 0
-        if rows:
-            yield {name: [one[name] for one in rows] for name in rows[0]}
+        for file in self._files_of(part):
+            files.append(file)
+            size += file.size if self._encoding in _BEGINS else _OPENED_BYTES
+            if size >= _BATCH_BYTES or len(files) >= _BATCH_FILES:
+                yield self._read(files)
+                files, size = [], 0
+        if files:
+            yield self._read(files)
+
+    def _files_of(self, part: Part) -> Iterator[FileRef]:
+        return (self.files[number] for number, _, _ in part.spec)
+
+    def _read(self, files: Sequence[FileRef]) -> dict[str, list[Any]]:
+        """The columns of some files."""
+        wanted, encoding, options = self.columns(), self._encoding, self.options
+        columns: dict[str, list[Any]] = {}
+        if "image" in wanted:
+            columns["image"] = [image_value(read_file(one, options), encoding) for one in files]
+        if "name" in wanted:
+            columns["name"] = [one.key for one in files]
+        if self._classes:
+            names = list(map(_class, files))
+            if "class" in wanted:
+                columns["class"] = names
+            if "label" in wanted:
+                columns["label"] = [self._classes[name] for name in names]
+        return columns
 
     @cached_property
     def _encoding(self) -> str:

@@ -6,6 +6,7 @@ import itertools
 import json
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
+from operator import itemgetter
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -18,11 +19,13 @@ from streaming.convert.sources.text_files import TextFiles, even_ranges
 
 __all__ = ["JSONLSource"]
 
-_CHUNK = 1 << 22
+_CHUNK = 1 << 20
 _INFER_ROWS = 1000
 _BOM = b"\xef\xbb\xbf"
+_LINE_END = ord("\n")
 
 Rows = list[Sample | Unreadable]
+Buffer = bytes | memoryview
 
 
 class JSONLSource(TextFiles):
@@ -108,7 +111,7 @@ def _array(value: list[Any], dtype: str | None = None) -> Any:
 
 def line_chunks(
     stream: BinaryIO, start: int, stop: int | None, chunk: int = _CHUNK
-) -> Iterator[bytes]:
+) -> Iterator[memoryview]:
     r"""The lines that begin within a range of bytes, some megabytes of them at a time.
 
     Args:
@@ -117,26 +120,61 @@ def line_chunks(
         stop: The byte to stop before; None for the file's end.
         chunk: How many bytes are read at a time.
 
+    Returns:
+        Whole lines, each time in the same memory: they are there until the next are asked for.
+
     Example:
         >>> import io
-        >>> list(line_chunks(io.BytesIO(b"ab\ncd\nef"), 1, 4))
+        >>> [bytes(lines) for lines in line_chunks(io.BytesIO(b"ab\ncd\nef"), 1, 4)]
         [b'cd\n']
     """
     at = start
     if start:
         stream.seek(start - 1)
         at = start - 1 + len(stream.readline())
-    while stop is None or at < stop:
-        data = stream.read(chunk if stop is None else min(chunk, stop - at))
-        if not data:
-            return
-        if not data.endswith(b"\n"):
-            data += stream.readline()
-        first, at = not at, at + len(data)
-        yield data.removeprefix(_BOM) if first else data
+    first = not at
+    left = None if stop is None else stop - at
+    buffer = bytearray(chunk)
+    filled = 0
+    while left is None or left > 0:
+        most = len(buffer) - filled if left is None else min(len(buffer) - filled, left)
+        count = _read_into(stream, memoryview(buffer)[filled : filled + most])
+        filled += count
+        left = None if left is None else left - count
+        if count < most or left == 0:
+            break
+        whole = buffer.rfind(b"\n", 0, filled) + 1
+        if whole:
+            yield _without_bom(buffer, whole) if first else memoryview(buffer)[:whole]
+            first = False
+            buffer[: filled - whole] = buffer[whole:filled]
+            filled -= whole
+        elif filled == len(buffer):
+            # A line is longer than all that is read at a time. The lines before are seen elsewhere.
+            buffer = buffer + bytes(len(buffer))
+    if filled:
+        # The last line goes on behind the range.
+        rest = b"" if buffer[filled - 1] == _LINE_END else stream.readline()
+        buffer = buffer[:filled] + rest
+        yield _without_bom(buffer, len(buffer)) if first else memoryview(buffer)
 
 
-def parse_lines(data: bytes) -> Rows:
+def _read_into(stream: BinaryIO, room: memoryview) -> int:
+    """Fill some memory from a file; return how much of it, which is less at the file's end."""
+    filled = 0
+    while filled < len(room):
+        count: int = stream.readinto(room[filled:])  # type: ignore[attr-defined]
+        if not count:
+            break
+        filled += count
+    return filled
+
+
+def _without_bom(buffer: bytearray, stop: int) -> memoryview:
+    return memoryview(buffer)[len(_BOM) if buffer.startswith(_BOM) else 0 : stop]
+
+
+def parse_lines(data: Buffer) -> Rows:
     r"""Parse lines of JSON; blank ones are passed over.
 
     Example:
@@ -145,25 +183,26 @@ def parse_lines(data: bytes) -> Rows:
     """
     try:
         rows: Rows = _decode_lines(data)
-        if all(type(row) is dict for row in rows):
+        if set(map(type, rows)) <= {dict}:
             return rows
     except (ValueError, RecursionError):
         pass
     # One by one: that says which of them is at fault.
-    return [_parse(line) for line in data.split(b"\n") if line.strip()]
+    return [_parse(line) for line in bytes(data).split(b"\n") if line.strip()]
 
 
-def _decode_lines_by_json(data: bytes) -> list[Any]:
-    count = data.count(b"\n") + (not data.endswith(b"\n"))
+def _decode_lines_by_json(data: Buffer) -> list[Any]:
+    lines = str(data, "utf-8")
+    count = lines.count("\n") + (not lines.endswith("\n"))
     # In JSON, strings have no line ends: all that there are stand between objects.
-    text = data.decode("utf-8").removesuffix("\n").replace("\n", ",")
+    text = lines.removesuffix("\n").replace("\n", ",")
     rows: list[Any] = json.loads(f"[{text}]")
     if len(rows) != count:
         raise ValueError
     return rows
 
 
-def _line_decoder() -> Callable[[bytes], list[Any]]:
+def _line_decoder() -> Callable[[Buffer], list[Any]]:
     """What parses lines quickly, or raises ValueError where it is not sure.
 
     msgspec is two to three times as fast as the standard library, and gives the same values; what
@@ -173,7 +212,7 @@ def _line_decoder() -> Callable[[bytes], list[Any]]:
         from msgspec.json import Decoder
     except ImportError:
         return _decode_lines_by_json
-    decode: Callable[[bytes], list[Any]] = Decoder().decode_lines
+    decode: Callable[[Buffer], list[Any]] = Decoder().decode_lines
     return decode
 
 
@@ -196,10 +235,9 @@ def _shown(line: bytes) -> str:
 
 
 def _as_columns(rows: Rows, names: list[str]) -> dict[str, list[Any]] | None:
-    count = len(names)
-    if any(type(row) is not dict or len(row) != count for row in rows):
+    if set(map(type, rows)) != {dict} or set(map(len, rows)) != {len(names)}:  # type: ignore[arg-type]
         return None
     try:
-        return {name: [row[name] for row in rows] for name in names}  # type: ignore[index]
+        return {name: list(map(itemgetter(name), rows)) for name in names}  # type: ignore[arg-type]
     except KeyError:
         return None

@@ -8,11 +8,11 @@ import os
 import posixpath
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from functools import partial
-from typing import IO, Any, BinaryIO, cast
+from operator import attrgetter
+from typing import IO, Any, BinaryIO, NamedTuple, cast
 
 from streaming.storage import NotFound, RetryPolicy, Store, is_local, local_path, store_for
 from streaming.storage.urls import split_url
@@ -35,8 +35,7 @@ _BRACES = re.compile(r"\{(?:([0-9]+)\.\.([0-9]+)|([^{}]*,[^{}]*))\}")
 _COMPRESSIONS = (".gz", ".zst", ".bz2", ".xz")
 
 
-@dataclass(frozen=True, slots=True)
-class FileRef:
+class FileRef(NamedTuple):
     """A file, as it was when it was found."""
 
     root: str
@@ -159,7 +158,9 @@ def _file_or_folder(where: str, options: Mapping[str, Any]) -> list[FileRef]:
 
 def _listed(root: str, options: Mapping[str, Any]) -> list[FileRef]:
     if is_local(root):
-        return sorted(_walk(root, local_path(root), ""), key=lambda file: file.key)
+        found: list[FileRef] = []
+        _walk(root, local_path(root), "", found)
+        return sorted(found, key=attrgetter("key"))
     store = _store(root, options)
     keys = _RETRY.call(lambda: sorted(store.list()), f"listing {root}")
     shown = [key for key in keys if not any(map(_is_hidden, key.split("/")))]
@@ -171,8 +172,8 @@ def _is_hidden(name: str) -> bool:
     return name.startswith((".", "_"))
 
 
-def _walk(root: str, folder: str, prefix: str) -> Iterator[FileRef]:
-    """The files below a folder of this machine."""
+def _walk(root: str, folder: str, prefix: str, found: list[FileRef]) -> None:
+    """Add the files below a folder of this machine."""
     if not os.path.isdir(folder):
         return
     with os.scandir(folder) as entries:
@@ -180,11 +181,11 @@ def _walk(root: str, folder: str, prefix: str) -> Iterator[FileRef]:
             if _is_hidden(entry.name):
                 continue
             if entry.is_dir():
-                yield from _walk(root, entry.path, f"{prefix}{entry.name}/")
+                _walk(root, entry.path, f"{prefix}{entry.name}/", found)
             elif entry.is_file():
                 status = entry.stat()
                 name = prefix + entry.name
-                yield FileRef(root, name, status.st_size, str(status.st_mtime_ns))
+                found.append(FileRef(root, name, status.st_size, str(status.st_mtime_ns)))
 
 
 def _ref(store: Store, root: str, key: str) -> FileRef:
