@@ -43,9 +43,6 @@ class Untimed(Stopwatch):
     def planned(self, blocks: Iterator[Any]) -> Iterator[Any]:
         return blocks
 
-    def count(self, samples: int) -> None:
-        self._counters.add(samples=samples)
-
     def hand_over(self) -> None:
         pass
 
@@ -53,9 +50,6 @@ class Untimed(Stopwatch):
 class UntimedSamples(Untimed):
     def made(self, dataset: Any, ids: Any) -> Iterator[Any]:
         return dataset.read_each(ids)  # type: ignore[no-any-return]
-
-    def done(self, samples: int) -> None:
-        pass
 
 
 class UntimedBatches(Untimed):
@@ -65,9 +59,6 @@ class UntimedBatches(Untimed):
 
     def made(self, batches: Any) -> Iterator[Any]:
         return self._maker.batches(batches)
-
-    def done(self) -> None:
-        pass
 
 
 def nothing(self: Any, begun: int, ended: int) -> None:

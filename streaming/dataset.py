@@ -311,7 +311,6 @@ class StreamingDataset(StreamedSamples, IterableDataset[Any]):
                             raise superseded(iteration)
                         progress.done += 1
                         yield sample
-                    times.done(len(part))
                     advance(len(part))
         self._counters.end(iteration, world)
 
@@ -340,7 +339,6 @@ class StreamingDataset(StreamedSamples, IterableDataset[Any]):
                     self._progress.check(iteration)
                     progress.done += len(ids)
                     yield batch, len(ids)
-                times.done()
                 advance(sum(map(len, batches)))
         self._counters.end(iteration, world)
 

@@ -34,8 +34,8 @@ PROBE_NS = 20_000_000
 """How long ago a sample was timed when another one is."""
 
 _STRIDE = 37
-"""From one block to the next, how far the sample that is timed moves on: over every place in
-turn, as far as blocks have no multiple of so many samples."""
+"""Among the blocks with a sample that is timed, how far that moves on from one to the next: over
+every place in turn, as far as blocks have no multiple of so many samples."""
 
 
 class Stopwatch:
@@ -47,7 +47,6 @@ class Stopwatch:
 
     def __init__(self, counters: Counters) -> None:
         self._counters, self._here = counters, counters.here
-        self._handed_over = 0
         self._planned = 0
         self._clear()
 
@@ -56,12 +55,8 @@ class Stopwatch:
         self.collating = self.trainer = 0
 
     def count(self, samples: int) -> None:
-        """Count samples, and now and then hand over what they took."""
+        """Count samples, all of which have been taken; now and then, hand over what they took."""
         self._counters.add(samples=samples)
-        now = perf_counter_ns()
-        if now - self._handed_over > FLUSH_NS:
-            self._handed_over = now
-            self.hand_over()
 
     def hand_over(self) -> None:
         """Add what was measured to the counters."""
@@ -110,25 +105,29 @@ class BatchTimes(Stopwatch):
         super().__init__(counters)
         self._maker = maker
         self._begun = self._made = self._collated = 0
-        self._waited = self._spent_elsewhere = 0
+        self._waited = self._spent_elsewhere = self._handed_over = 0
 
     def made(self, batches: Sequence[Ids]) -> Iterator[Any]:
-        """The maker's batches; what passes until :meth:`done` is theirs, or the trainer's time."""
+        """The maker's batches; what passes until they are counted is theirs, or the trainer's."""
         maker = self._maker
         self._made, self._collated = maker.making, maker.collating
         self._waited, self._spent_elsewhere = self._here.waited, self._elsewhere()
         self._begun = perf_counter_ns()
         return spans.each("make batch", maker.batches(batches))
 
-    def done(self) -> None:
-        """Those batches have all been taken."""
-        maker = self._maker
-        passed = perf_counter_ns() - self._begun - (self._elsewhere() - self._spent_elsewhere)
+    def count(self, samples: int) -> None:
+        """Count the samples of batches that have all been taken."""
+        super().count(samples)
+        maker, now = self._maker, perf_counter_ns()
+        passed = now - self._begun - (self._elsewhere() - self._spent_elsewhere)
         reading = maker.making - self._made - (self._here.waited - self._waited)
         collating = maker.collating - self._collated
         self.reading += reading
         self.collating += collating
         self.trainer += passed - reading - collating
+        if now - self._handed_over > FLUSH_NS:
+            self._handed_over = now
+            self.hand_over()
 
 
 class SampleTimes(Stopwatch):
@@ -139,30 +138,37 @@ class SampleTimes(Stopwatch):
 
     def __init__(self, counters: Counters) -> None:
         super().__init__(counters)
-        self._blocks = self._probed = 0
+        self._probes = self._probed = 0
         self._probe: Probe | None = None
         self._shares: tuple[int, ...] = (0, 0, 0)
         # Since when samples have not been divided among the stages, and how many.
         self._since = self._spent_elsewhere = self._undivided = 0
 
     def made(self, dataset: Any, ids: Ids) -> Iterator[Any]:
-        """A dataset's samples; what passes until :meth:`done` is theirs, or the trainer's time."""
-        self._blocks += 1
+        """A dataset's samples; what passes until they are counted is theirs, or the trainer's."""
         now = perf_counter_ns()
-        if now - self._probed < PROBE_NS:
-            return spans.together("read samples", dataset.read_each(ids), len(ids))
+        if now - self._probed > PROBE_NS:
+            samples = dataset.read_probed(ids, self._begin_probe(now, len(ids)))
+        else:
+            samples = dataset.read_each(ids)
+        return spans.together("read samples", samples, len(ids)) if spans.are_on() else samples
+
+    def _begin_probe(self, now: int, count: int) -> Probe:
         if not self._since:
             self._since, self._spent_elsewhere = now, self._elsewhere()
         self._probed = now
-        self._probe = Probe((self._blocks * _STRIDE) % len(ids))
-        return spans.together("read samples", dataset.read_probed(ids, self._probe), len(ids))
+        self._probes += 1
+        self._probe = Probe((self._probes * _STRIDE) % count)
+        return self._probe
 
-    def done(self, samples: int) -> None:
-        """Those samples have all been taken."""
+    def count(self, samples: int) -> None:
+        """Count samples that have all been taken; where one was timed, hand over what they took."""
+        super().count(samples)
         self._undivided += samples
         if self._probe is not None:
             self._shares, self._probe = self._probe.shares(), None
             self._divide()
+            self.hand_over()
 
     def finish(self) -> None:
         """Hand over the rest, by the sample that was timed last: the iteration has ended."""
