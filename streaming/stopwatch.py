@@ -33,6 +33,8 @@ FIRST_LOOK_S, LAST_LOOK_S = 30.0, 900.0
 PROBE_NS = 20_000_000
 """How long ago a sample was timed when another one is."""
 
+_NEVER = -(1 << 62)
+
 _STRIDE = 37
 """Among the blocks with a sample that is timed, how far that moves on from one to the next: over
 every place in turn, as far as blocks have no multiple of so many samples."""
@@ -55,7 +57,7 @@ class Stopwatch:
         self.collating = self.trainer = 0
 
     def count(self, samples: int) -> None:
-        """Count samples, all of which have been taken; now and then, hand over what they took."""
+        """Count samples that have all been taken."""
         self._counters.add(samples=samples)
 
     def hand_over(self) -> None:
@@ -138,7 +140,7 @@ class SampleTimes(Stopwatch):
 
     def __init__(self, counters: Counters) -> None:
         super().__init__(counters)
-        self._probes = self._probed = 0
+        self._probes, self._probed = 0, _NEVER
         self._probe: Probe | None = None
         self._shares: tuple[int, ...] = (0, 0, 0)
         # Since when samples have not been divided among the stages, and how many.
@@ -165,28 +167,31 @@ class SampleTimes(Stopwatch):
         """Count samples that have all been taken; where one was timed, hand over what they took."""
         super().count(samples)
         self._undivided += samples
-        if self._probe is not None:
-            self._shares, self._probe = self._probe.shares(), None
-            self._divide()
-            self.hand_over()
-
-    def finish(self) -> None:
-        """Hand over the rest, by the sample that was timed last: the iteration has ended."""
-        if self._undivided:
-            self._divide()
-        super().finish()
-
-    def _divide(self) -> None:
-        """Divide what has passed among the stages."""
+        if self._probe is None:
+            return
+        self._shares, self._probe = self._probe.shares(), None
         now, elsewhere = perf_counter_ns(), self._elsewhere()
         passed = now - self._since - (elsewhere - self._spent_elsewhere)
         self._since, self._spent_elsewhere = now, elsewhere
+        self.trainer += passed - self._divide()
+        self.hand_over()
+
+    def finish(self) -> None:
+        """Hand over the rest, by the sample that was timed last: the iteration has ended.
+
+        It may have been left long before; that was not the trainer's time.
+        """
+        self._divide()
+        super().finish()
+
+    def _divide(self) -> int:
+        """Divide samples among the stages of making them; return what they took together."""
         reading, decoding, user_code = (each * self._undivided for each in self._shares)
         self.reading += reading
         self.decoding += decoding
         self.user_code += user_code
-        self.trainer += passed - reading - decoding - user_code
         self._undivided = 0
+        return reading + decoding + user_code
 
 
 class Probe:
@@ -233,6 +238,8 @@ class Demand:
 
     def restart(self) -> None:
         """Begin another iteration: what passed since the last one was not training."""
+        if self._since:
+            self.hand_over()
         self._since = 0
 
     def show_training(self, ended: int) -> None:

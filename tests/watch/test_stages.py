@@ -10,6 +10,9 @@ from torch import distributed
 from torch.utils.data import DataLoader
 
 from streaming import StreamingDataLoader, StreamingDataset
+from streaming.epochs import EpochBoard
+from streaming.stats import Counters
+from streaming.stopwatch import Demand
 from tests.chaos.ranks import serving
 from tests.data import write_numbers
 from tests.servers.proxy import Fault
@@ -55,6 +58,43 @@ def test_own_code_of_samples(remote: Path, tmp_path: Path, workers: dict[str, An
     assert stats["planning_s"] > 0
     assert stats["decompressing_s"] > 0
     assert stats["starved_s"] > SAMPLES * PAUSE_S / 2 - PAUSE_S * 8
+
+
+def test_the_rest_goes_by_the_sample_that_was_timed_last(
+    remote: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streaming.stopwatch.PROBE_NS", 10**15)
+    dataset = Pausing(remote=str(remote), local=str(tmp_path), batch_size=4)
+    assert run(DataLoader(dataset, batch_size=4))["user_code_s"] >= SAMPLES * PAUSE_S
+
+
+def test_an_iteration_that_is_left_waits_for_no_trainer(
+    remote: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streaming.stopwatch.PROBE_NS", 10**15)
+    dataset = StreamingDataset(remote=str(remote), local=str(tmp_path), batch_size=4)
+    samples: Any = iter(dataset)
+    for _ in range(9):
+        next(samples)
+    left_s = 40 * PAUSE_S
+    time.sleep(left_s)
+    samples.close()
+    stats = dataset.stats()
+    assert stats["reading_s"] > 0
+    assert stats["trainer_s"] < left_s
+
+
+def test_an_iteration_that_is_left_takes_nothing_from_the_next() -> None:
+    counters = Counters(EpochBoard())
+    demand = Demand(counters, workers=0)
+    demand.waited(1_000_000, 9_000_000)
+    demand.waited(10_000_000, 11_000_000)
+    demand.restart()
+    demand.waited(2_000_000_000, 2_001_000_000)
+    demand.hand_over()
+    totals = counters.totals()
+    assert totals["starved_s"] == pytest.approx(0.010)
+    assert totals["training_s"] == pytest.approx(0.001)
 
 
 @pytest.mark.parametrize("workers", WORKERS)

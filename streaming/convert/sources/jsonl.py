@@ -112,7 +112,7 @@ def _array(value: list[Any], dtype: str | None = None) -> Any:
 def line_chunks(
     stream: BinaryIO, start: int, stop: int | None, chunk: int = _CHUNK
 ) -> Iterator[memoryview]:
-    r"""The lines that begin within a range of bytes, some megabytes of them at a time.
+    r"""The lines that begin within a range of bytes, about a megabyte of them at a time.
 
     Args:
         stream: The file.
@@ -134,7 +134,7 @@ def line_chunks(
         at = start - 1 + len(stream.readline())
     first = not at
     left = None if stop is None else stop - at
-    buffer = bytearray(chunk)
+    buffer = bytearray(chunk if left is None else max(1, min(chunk, left)))
     filled = 0
     while left is None or left > 0:
         most = len(buffer) - filled if left is None else min(len(buffer) - filled, left)
