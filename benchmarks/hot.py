@@ -17,6 +17,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,9 @@ IMPORTS |= {"webdataset": "webdataset", "datasets": "datasets"}
 UNAVAILABLE = 3
 """The exit status of a reader that this release doesn't have."""
 
+TIMEOUT_S = 120
+"""How long a reader may take for one round of a workload."""
+
 Results = dict[str, dict[str, list[Any]]]
 """By case and reader, what each round gave."""
 
@@ -70,28 +74,36 @@ def python_of(reader: str) -> str:
 def run(
     reader: str, action: str, workload: str, folder: Path, *arguments: Any
 ) -> dict[str, dict[str, float]]:
-    """Let a reader do something; none of its processes is left. Nothing if it isn't there."""
+    """Let a reader do something; none of its processes is left.
+
+    One that fails or takes too long is told of, and gives what it had found until then; one that
+    this release hasn't got gives nothing.
+    """
     command = [python_of(reader), str(HERE / "hot_reader.py"), action, reader, workload]
-    process = subprocess.Popen(
-        [*command, str(folder), *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    try:
-        out, err = process.communicate(timeout=300)
-    finally:
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        process = subprocess.Popen(
+            [*command, str(folder), *map(str, arguments)],
+            stdout=out,
+            stderr=err,
+            start_new_session=True,
+        )
         try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
-    if process.returncode == UNAVAILABLE:
-        return {}
-    if process.returncode:
-        raise RuntimeError(f"{reader} could not {action} {workload}:\n{err[-3000:]}")
-    result: dict[str, dict[str, float]] = json.loads(out.splitlines()[-1])
-    return result
+            status: int | str = process.wait(timeout=TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            status = f"still at it after {TIMEOUT_S} s"
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        out.seek(0)
+        err.seek(0)
+        if status not in (0, UNAVAILABLE):
+            print(f"{reader}: {action} {workload}: {status}\n{err.read()[-3000:]}", file=sys.stderr)
+        found: dict[str, dict[str, float]] = {}
+        for line in out:
+            if line.startswith("{"):  # and not what a library prints
+                found |= json.loads(line)
+        return found
 
 
 def usable(reader: str, workload: str) -> bool:
@@ -104,7 +116,10 @@ def folder_of(folder: Path, workload: str, reader: str) -> Path:
 
 
 def measure(folder: Path, workload: str, args: argparse.Namespace, results: Results) -> None:
-    """Let all readers read a workload in turn, so many times."""
+    """Let all readers read a workload in turn, so many times; those that could not write it don't.
+
+    What was found is added to `results` as it comes, so that one who breaks off has what there was.
+    """
     count = (QUICK_COUNTS if args.quick else COUNTS)[workload]
     readers = [reader for reader in args.readers if usable(reader, workload)]
     if workload == "jpeg":
@@ -113,8 +128,11 @@ def measure(folder: Path, workload: str, args: argparse.Namespace, results: Resu
         if reader in WRITERS:
             out = folder_of(folder, workload, reader)
             note(results, workload, reader, run(reader, "write", workload, out, count))
+    written = results.get(f"{workload}, writing", {})
     for _ in range(args.rounds):
         for reader in readers:
+            if reader.partition(",")[0] in WRITERS and reader.partition(",")[0] not in written:
+                continue
             out = folder_of(folder, workload, reader)
             found = run(reader, "read", workload, out, args.seconds, *args.workers)
             note(results, workload, reader, found)
@@ -215,9 +233,11 @@ def main() -> None:
         kept = json.loads(args.json.read_text())
     for workload in args.workloads:
         measured: Results = {}
-        with tempfile.TemporaryDirectory() as folder:
-            measure(Path(folder), workload, args, measured)
-        keep(kept, measured, args.json)
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                measure(Path(folder), workload, args, measured)
+        finally:
+            keep(kept, measured, args.json)
     if args.imports:
         measured = {}
         measure_imports(args.readers, args.rounds, measured)

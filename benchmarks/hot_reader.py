@@ -3,8 +3,8 @@
     python hot_reader.py write READER WORKLOAD FOLDER COUNT
     python hot_reader.py read READER WORKLOAD FOLDER SECONDS WORKERS...
 
-Each prints one line of JSON: what was found by case. Files are read once before, so that the page
-cache holds them.
+Each prints a line of JSON for each case, as it is found. Files are read once before, so that the
+page cache holds them.
 """
 
 import inspect
@@ -330,11 +330,18 @@ def read(loader: Iterable[Any], workers: int, seconds: float) -> dict[str, float
 def read_at_random(dataset: Any, seconds: float) -> dict[str, float]:
     order = random.Random(0)
     size, count, started = len(dataset), 0, time.perf_counter()
-    while time.perf_counter() - started < seconds:
-        for at in [order.randrange(size) for _ in range(200)]:
+    at_once = 1
+    while (spent := time.perf_counter() - started) < seconds:
+        if spent < seconds / 100:  # so that looking at the clock does not count
+            at_once = min(2 * at_once, 200)
+        for at in [order.randrange(size) for _ in range(at_once)]:
             dataset[at]
-        count += 200
-    return {"rate": count / (time.perf_counter() - started)}
+        count += at_once
+    return {"rate": count / spent}
+
+
+def tell(case: str, numbers: dict[str, float]) -> None:
+    print(json.dumps({case: numbers}), flush=True)
 
 
 def main() -> None:
@@ -346,20 +353,17 @@ def main() -> None:
         started = time.perf_counter()
         assert write is not None
         write(workload, out, data)
-        rate = len(data) / (time.perf_counter() - started)
-        result = {"writing": {"rate": rate}}
+        tell("writing", {"rate": len(data) / (time.perf_counter() - started)})
     else:
         warm(out)
-        seconds, counts = float(sys.argv[5]), map(int, sys.argv[6:])
-        result = {
-            f"{workers} workers": read(open_batches(workload, out, workers), workers, seconds)
-            for workers in counts
-            if workers or open_batches is not mds_open_threads
-        }
+        seconds = float(sys.argv[5])
+        for workers in map(int, sys.argv[6:]):
+            if workers or open_batches is not mds_open_threads:
+                loader = open_batches(workload, out, workers)
+                tell(f"{workers} workers", read(loader, workers, seconds))
+                del loader
         if reader in BY_NUMBER:
-            result["by number"] = read_at_random(BY_NUMBER[reader](workload, out), seconds)
-    print(json.dumps(result))
-    sys.stdout.flush()
+            tell("by number", read_at_random(BY_NUMBER[reader](workload, out), seconds))
     for pid in children():
         os.kill(pid, signal.SIGKILL)
     os._exit(0)  # whatever threads there still are
