@@ -14,6 +14,7 @@ from streaming.batches import BatchMaker
 from streaming.cache import MAX_CONNECTIONS, ShardCache
 from streaming.epochs import Iteration
 from streaming.fingerprint import Fingerprints, check_fingerprint
+from streaming.heap import keep_freed_memory
 from streaming.need import needs_of, processes_on_node
 from streaming.opening import make_streams, reading
 from streaming.order.plan import EpochPlan, OrderParams
@@ -177,6 +178,7 @@ class StreamingDataset(StreamedSamples, IterableDataset[Any]):
         groups = groups_of_mesh(replication, device_mesh, replicate_dims)
         if groups is not None:
             self.replication = len(groups[0])
+        keep_freed_memory()  # here come the batches of workers, also of those that are forked
         self._placement = Placement(rank, world_size, local_world_size, groups)
         self._samples_ahead = predownload
         if predownload is None:
@@ -280,6 +282,7 @@ class StreamingDataset(StreamedSamples, IterableDataset[Any]):
         return [(iteration, epoch, each) for each in worlds]
 
     def _start(self) -> tuple[Iteration, EpochPlan, World]:
+        keep_freed_memory()
         thread = thread_worker_info()
         if thread is not None and thread.dataset is self:
             part: tuple[Iteration, EpochPlan, World] = thread.part

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streaming.format.compression import decompress
+from streaming.format.decoding import Put
 from streaming.format.errors import CorruptShardError, FormatError
 from streaming.format.info import FileInfo
 from streaming.format.mapping import OpenFile, Positioned, open_file
@@ -28,6 +29,8 @@ class Opened:
     """Where each sample begins in it, and where the last one ends: samples + 1 offsets."""
     get: Callable[[int], dict[str, Any]] | None = None
     """The quickest way to a sample by its number, which has to exist, if there is one."""
+    put: Put | None = None
+    """The quickest way to a few samples in columns, by numbers that exist, if there is one."""
 
 
 def open_pair(

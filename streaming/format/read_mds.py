@@ -100,7 +100,8 @@ class MDSReader(JointReader):
         self._unsafe_allowed = allow_unsafe_types
         self._compiled = None
         if self._opened is not None:
-            self._opened = replace(self._opened, get=None)  # it was made for what was allowed then
+            # They were made for what was allowed then.
+            self._opened = replace(self._opened, get=None, put=None)
         if not allow_unsafe_types:
             self._refuse_unsafe()
 
@@ -130,8 +131,12 @@ class MDSReader(JointReader):
         data = opened.file.data
         if isinstance(data, Positioned):
             return opened
-        get = self._schema().reader_of(data, opened.offsets, self.samples, self._read)
-        return replace(opened, get=get)
+        schema, offsets = self._schema(), opened.offsets
+        return replace(
+            opened,
+            get=schema.reader_of(data, offsets, self.samples, self._read),
+            put=schema.putter_of(data, offsets, self._read),
+        )
 
     def _min_bytes(self) -> int:
         return self._schema().min_bytes

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streaming.format.array import Array
+from streaming.format.decoding import Put
 from streaming.format.errors import CorruptShardError, FormatError
 from streaming.format.gather import Positions, as_slice, put
 from streaming.format.info import FileInfo
@@ -20,6 +21,9 @@ from streaming.format.opening import Opened, open_pair, read_offsets, read_spans
 from streaming.units import bytes_to_int
 
 __all__ = ["Reader"]
+
+_FEW = 16
+"""Up to so many samples are read into columns one by one: a step for each column costs more."""
 
 
 class Reader(Array, ABC):
@@ -285,7 +289,7 @@ class Reader(Array, ABC):
         try:
             return self._columns(data, begins, ends)
         except (FormatError, UnicodeDecodeError):
-            self._name_damaged(at)
+            self._name_damaged(at.tolist())
             raise
 
     def column_layouts(self) -> dict[str, tuple[np.dtype[Any], tuple[int, ...]] | None]:
@@ -334,14 +338,40 @@ class Reader(Array, ABC):
         """
         if not self._accepts(columns):
             return False
+        opened = self._opened or self._get_opened()
+        if opened.put is not None and len(indices) <= _FEW:
+            self._put_each(opened.put, indices, columns, positions)
+            return True
         at, data, begins, ends = self._locate(indices)
         places = positions if isinstance(positions, slice) else as_slice(np.asarray(positions))
         try:
             self._fill(data, begins, ends, columns, places)
         except (FormatError, UnicodeDecodeError):
-            self._name_damaged(at)
+            self._name_damaged(at.tolist())
             raise
         return True
+
+    def _put_each(
+        self,
+        put_samples: Put,
+        indices: Sequence[int] | NDArray[np.integer[Any]],
+        columns: Mapping[str, Any],
+        positions: NDArray[np.integer[Any]] | slice,
+    ) -> None:
+        """Read samples into columns one after the other, which is the quickest for a few."""
+        numbers = np.asarray(indices, np.int64).tolist() if len(indices) else []
+        for number in numbers:
+            if not 0 <= number < self.samples:
+                raise self._out_of_range(number)
+        if isinstance(positions, slice):
+            places: Sequence[int] = range(positions.start, positions.stop)
+        else:
+            places = np.asarray(positions).tolist()
+        try:
+            put_samples(numbers, places, columns)
+        except (FormatError, UnicodeDecodeError):
+            self._name_damaged(numbers)
+            raise
 
     def _locate(
         self, indices: Sequence[int] | NDArray[np.integer[Any]]
@@ -359,9 +389,9 @@ class Reader(Array, ABC):
         self.bytes_read += int((ends - begins).sum())
         return at, data, begins, ends
 
-    def _name_damaged(self, indices: NDArray[np.int64]) -> None:
+    def _name_damaged(self, indices: Sequence[int]) -> None:
         """Let the first sample that is damaged say so itself."""
-        for idx in indices.tolist():
+        for idx in indices:
             self.sample(idx)
 
     def _out_of_range(self, idx: int) -> IndexError:

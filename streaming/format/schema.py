@@ -15,8 +15,10 @@ from streaming.format.decoding import (
     Column,
     Get,
     Layout,
+    Put,
     compile_decode,
     compile_get,
+    compile_put,
     compile_rows,
     reads_rows,
 )
@@ -100,6 +102,7 @@ class MDSSchema:
         """
         self._by_row = compile_rows(self._columns) if reads_rows(self._columns) else None
         self._by_offset = compile_get(self._columns, self._decode_with_care)
+        self._put_each = compile_put(self._columns, self._decode_with_care)
         layouts = self._layouts
         self._is_one_array = (
             len(names) == 1
@@ -122,6 +125,16 @@ class MDSSchema:
         if self._by_row is not None:
             return self._by_row(data, int(offsets[0]), samples, count)
         return self._by_offset(data, offsets.data, count)
+
+    def putter_of(self, data: Any, offsets: NDArray[np.uint32], count: list[int]) -> Put:
+        """Return what puts samples of an open shard into columns, one after the other.
+
+        Args:
+            data: The shard's bytes.
+            offsets: Where each sample begins, and where the last one ends.
+            count: To its only number the bytes of each sample that is read are added.
+        """
+        return self._put_each(data, offsets.data, count)
 
     def _decode_with_care(self, data: Any, begin: int, end: int) -> dict[str, Any]:
         """Make a sample as :attr:`decode` does, and say which column is damaged."""

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streaming.format.encodings.mds import get_mds_encoded_size
-from streaming.format.errors import CorruptShardError
+from streaming.format.errors import CorruptShardError, FormatError
 from streaming.format.schema import MDSSchema, mds_schema
 
 ENCODINGS = [
@@ -76,6 +76,42 @@ def test_the_same_as_with_care(data: st.DataObject) -> None:
             assert list(got) == list(expected) == names
             assert all(same(got[name], expected[name]) for name in names)
     assert count == [len(shard) - 3]
+
+
+@settings(max_examples=150, deadline=None)
+@given(data=st.data())
+def test_into_columns_the_same_as_by_column(data: st.DataObject) -> None:
+    encodings = data.draw(st.lists(st.sampled_from(ENCODINGS), min_size=1, max_size=6))
+    names = data.draw(st.permutations(NAMES))[: len(encodings)]
+    sizes = [get_mds_encoded_size(encoding) for encoding in encodings]
+    schema = mds_schema(names, encodings, sizes)
+    samples = []
+    for _ in range(3):
+        parts = [body(data, encoding) for encoding in encodings]
+        lengths = [len(part) for part, size in zip(parts, sizes, strict=True) if size is None]
+        samples.append(struct.pack(f"<{len(lengths)}I", *lengths) + b"".join(parts))
+    offsets = np.cumsum([3, *map(len, samples)]).astype(np.uint32)
+    shard = b"xyz" + b"".join(samples)
+    count = [0]
+    put = schema.putter_of(shard, offsets, count)
+    numbers = data.draw(st.lists(st.integers(0, 2), min_size=1, max_size=4))
+    places = data.draw(st.permutations(range(5)))[: len(numbers)]
+    columns: dict[str, Any] = {
+        name: [None] * 5 if layout is None else np.zeros((5, *layout[1]), layout[0])
+        for name, layout in schema.layouts.items()
+    }
+    begins, ends = offsets[numbers].astype(np.int64), offsets[np.add(numbers, 1)].astype(np.int64)
+    expected = outcome(schema.columns, shard, begins, ends)
+    got = outcome(put, numbers, places, columns)
+    if isinstance(expected, tuple):
+        assert issubclass(got[0], (FormatError, UnicodeDecodeError))
+        return
+    assert got is None
+    assert count == [int((ends - begins).sum())]
+    for name, column in columns.items():
+        assert all(
+            same(column[place], value) for place, value in zip(places, expected[name], strict=True)
+        )
 
 
 @pytest.mark.parametrize("encoding", ["str", "int"])
