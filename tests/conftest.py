@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from streaming.cache import transfer
 from streaming.format.encodings import mds
 from streaming.storage import registry
 
@@ -21,3 +22,12 @@ def registries_as_they_were() -> Iterator[None]:
     for table, entries in zip(tables, before, strict=True):
         table.clear()
         table.update(entries)
+
+
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No connection is given up for bringing nothing for a while: for tests that count requests.
+
+    A machine that stands still for a second has the same thing asked for twice, as it should.
+    """
+    monkeypatch.setattr(transfer, "FLOOR_S", 60.0)

@@ -142,6 +142,7 @@ def test_eight_processes_fetch_each_shard_once(remote: Path, tmp_path: Path, sto
         assert gate.shards() == {f"{shard:05}": 1 for shard in range(SHARDS)}
 
 
+@pytest.mark.usefixtures("patience")
 @pytest.mark.parametrize("workers", [0, 1, 2, 8])
 def test_one_missing_shard_of_fourteen_raises(remote: Path, tmp_path: Path, workers: int) -> None:
     with Files(remote) as files, FaultProxy(files.url) as proxy:
@@ -157,6 +158,7 @@ def test_one_missing_shard_of_fourteen_raises(remote: Path, tmp_path: Path, work
 
 
 @pytest.mark.long
+@pytest.mark.usefixtures("patience")
 @pytest.mark.parametrize("workers", [0, 1, 2, 8])
 @pytest.mark.parametrize("fault", [Fault(status=500), Fault(short_by=40)])
 def test_one_shard_that_stays_damaged_raises(
@@ -242,6 +244,7 @@ def test_an_epoch_goes_through_with_faults(
     assert tokens.spoiled
 
 
+@pytest.mark.usefixtures("patience")
 def test_parts_of_a_shard_come_once_each(
     tokens: FaultProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -83,6 +83,7 @@ def test_when_ranges_are_cheaper() -> None:
     assert not is_sparse(0.01, 1.0, 8192)
 
 
+@pytest.mark.usefixtures("patience")
 def test_one_sample_takes_one_sample(proxy: FaultProxy, tmp_path: Path) -> None:
     dataset = open_tokens(proxy, tmp_path / "local")
     proxy.clear()

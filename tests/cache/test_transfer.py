@@ -49,6 +49,7 @@ def land(source: Source, path: Path, network: Network) -> bytes:
     return data
 
 
+@pytest.mark.usefixtures("patience")
 def test_parts_come_side_by_side_and_each_once(proxy: FaultProxy, tmp_path: Path) -> None:
     network = Network(4)
     for _ in range(2):
@@ -138,6 +139,7 @@ def test_a_connection_that_answers_nothing_is_replaced(
     assert network.connections.busy == 0
 
 
+@pytest.mark.usefixtures("patience")
 def test_what_is_not_there_is_told_at_once(proxy: FaultProxy, tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="/y"):
         land(source(proxy, "y"), tmp_path / "y", Network(4))
@@ -177,6 +179,7 @@ def test_every_attempts_reason_is_told(proxy: FaultProxy, tmp_path: Path) -> Non
         assert reason in str(error.value)
 
 
+@pytest.mark.usefixtures("patience")
 def test_where_there_are_no_parts_all_comes_at_once(proxy: FaultProxy, tmp_path: Path) -> None:
     proxy.add(Fault(drop_headers=("range",)))
     network = Network(4)

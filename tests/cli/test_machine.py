@@ -62,11 +62,12 @@ def test_bench(cli: Cli, tmp_path: Path) -> None:
 def test_bench_from_a_bucket_leaves_nothing(
     cli: Cli, bucket: Bucket, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
-    (tmp_path / "tmp").mkdir()
+    own = tmp_path / "t"  # short: sockets of workers have their paths in it
+    own.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(own))
     write_numbers(bucket.url, 100, compression="zstd")
     found = cli("bench", bucket.url, "--workers", 1, "--json").json
     assert [rate["samples"] for rate in found["rates"]] == [100] * 3
     # A worker of torch's may keep a socket's folder of its own there.
-    left = [p.name for p in (tmp_path / "tmp").iterdir() if not p.name.startswith("pymp-")]
+    left = [p.name for p in own.iterdir() if not p.name.startswith("pymp-")]
     assert left == []

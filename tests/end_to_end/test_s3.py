@@ -29,6 +29,7 @@ def read(dataset: StreamingDataset, workers: int = 2) -> list[int]:
     return sorted(ids)
 
 
+@pytest.mark.usefixtures("patience")
 @pytest.mark.parametrize("compression", [None, "zstd"])
 def test_there_and_back(bucket: Bucket, tmp_path: Path, compression: str | None) -> None:
     write_numbers(f"{bucket.url}/v1", SAMPLES, compression=compression, hashes=["sha1"])
