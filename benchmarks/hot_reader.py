@@ -16,6 +16,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -264,8 +265,11 @@ BY_NUMBER: dict[str, Callable[[str, Path], Any]] = {
 
 def children() -> list[int]:
     """The processes that this one has started."""
-    tasks = Path("/proc/self/task").glob("*/children")
-    return [int(pid) for task in tasks for pid in task.read_text().split()]
+    found: list[int] = []
+    for task in Path("/proc/self/task").glob("*/children"):
+        with suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended
+            found += map(int, task.read_text().split())
+    return found
 
 
 def cpu_s() -> float:

@@ -95,7 +95,7 @@ class Keep:
         found = _open(path)
         if found is not None:
             return found
-        lock = self._lock(key)
+        lock = self.lock(key)
         lock.acquire(f"the {kind} that another process makes")
         try:
             found = _open(path)  # by whoever we waited for
@@ -117,7 +117,7 @@ class Keep:
 
     def make_ahead(self, kind: str, key: str, make: Callable[[], Arrays]) -> None:
         """Keep something for later, unless it is there or somebody is making it."""
-        path, lock = self._path(kind, key), self._lock(key)
+        path, lock = self._path(kind, key), self.lock(key)
         if os.path.exists(path) or not lock.try_acquire():
             return
         try:
@@ -128,11 +128,27 @@ class Keep:
         finally:
             lock.release()
 
+    def put(self, kind: str, key: str, arrays: Arrays) -> Arrays:
+        """Keep something that is made already, by whoever has its lock; give it as it is kept.
+
+        Raises:
+            OSError: If it can't be kept.
+        """
+        path = self._path(kind, key)
+        self._write(path, self.lock(key).byte, arrays)
+        return _open(path) or arrays
+
+    def remove(self, kind: str, key: str) -> None:
+        """Keep something no longer. Whoever has it mapped reads on."""
+        with suppress(OSError):
+            os.unlink(self._path(kind, key))
+
+    def lock(self, key: str) -> Claim:
+        """The lock of whoever makes what is kept under a key."""
+        return Claim(os.path.join(self.path, _LOCKS), int(key[:12], 16))
+
     def _path(self, kind: str, key: str) -> str:
         return os.path.join(self.path, f"{kind}-{key}.keep")
-
-    def _lock(self, key: str) -> Claim:
-        return Claim(os.path.join(self.path, _LOCKS), int(key[:12], 16))
 
     def _write(self, path: str, lock: int, arrays: Arrays) -> None:
         """Write a file under a temporary name, then give it its own."""

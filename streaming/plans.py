@@ -8,20 +8,26 @@ from typing import Any
 
 import numpy as np
 
+from streaming.early import Publish, get_early
 from streaming.keep import Arrays, Keep, user_keep
 from streaming.order.draws import (
+    EarlyIds,
     EpochDraws,
     SampleIds,
     SharedIds,
     draw_ids,
     shuffle_block_size,
 )
-from streaming.order.params import OrderParams
+from streaming.order.params import OrderParams, StreamShape
 from streaming.order.share import Share, share_of
 
 LARGE = 4_000_000
 """Samples of an epoch from which on its draws are kept. Fewer are drawn in less than half a second,
 and take 16 MB."""
+
+SLOW = 20_000_000
+"""Samples of an epoch from which on the first part of its draws is used before the rest is there.
+Fewer are drawn in about a second."""
 
 _AHEAD_AFTER = 2
 """How many slices of an epoch are asked for before the next epoch's draws are made: a process that
@@ -50,7 +56,7 @@ class KeptDraws(EpochDraws):
         self._place = num_nodes, node
         self._asked = 0
 
-    def ids(self, stream_id: int | None) -> SampleIds | SharedIds:
+    def ids(self, stream_id: int | None) -> SampleIds | EarlyIds | SharedIds:
         """The ids behind the sample numbers of all streams, or of one."""
         found = super().ids(stream_id)
         self._asked += 1
@@ -60,29 +66,41 @@ class KeptDraws(EpochDraws):
             ).start()
         return found
 
-    def _make(self, stream_id: int | None) -> SampleIds | SharedIds:
+    def _make(self, stream_id: int | None) -> SampleIds | EarlyIds | SharedIds:
         if not self._is_large(stream_id):
             return super()._make(stream_id)
         share = self._share(stream_id)
+        slow = num_samples(self.params, stream_id) >= SLOW
+        own = self._early(stream_id, share) if slow else self._kept(stream_id, share)
         if share is None:
-            return self._kept(stream_id, None)
+            return own
         whole = partial(self._kept, stream_id, None)
-        return SharedIds(share, self._kept(stream_id, share), whole)
+        return SharedIds(share, own, whole)
 
     def _share(self, stream_id: int | None) -> Share | None:
         return share_of(self.params, stream_id, *self._place)
 
     def _kept(self, stream_id: int | None, share: Share | None) -> SampleIds:
         what = self.params, self.epoch, stream_id, share
-        arrays = self._keep.get("plan", digest(*what), partial(_draw, *what))
-        return SampleIds(arrays["table"], int(arrays["offset"][0]))
+        return _ids_of(self._keep.get("plan", digest(*what), partial(_draw, *what)))
+
+    def _early(self, stream_id: int | None, share: Share | None) -> SampleIds | EarlyIds:
+        what = self.params, self.epoch, stream_id, share
+        early = get_early(self._keep, "plan", digest(*what), partial(_draw, *what))
+        if early.is_whole:
+            return _ids_of(early.arrays)
+        return EarlyIds(_ids_of(early.arrays), lambda: _ids_of(early.whole()))
 
     def _is_large(self, stream_id: int | None) -> bool:
         return _is_large(self.params, stream_id)
 
     def _draw_next(self) -> None:
-        for stream_id in list(self._drawn):
+        for stream_id, drawn in list(self._drawn.items()):
             if self._is_large(stream_id):
+                # One epoch after the other, and this one first.
+                own = drawn.own if isinstance(drawn, SharedIds) else drawn
+                if isinstance(own, EarlyIds):
+                    own.whole()
                 what = self.params, self.epoch + 1, stream_id, self._share(stream_id)
                 self._keep.make_ahead("plan", digest(*what), partial(_draw, *what))
 
@@ -97,10 +115,24 @@ class KeptDraws(EpochDraws):
         }
 
 
-def _draw(params: OrderParams, epoch: int, stream_id: int | None, share: Share | None) -> Arrays:
-    drawn = draw_ids(params, epoch, stream_id, share)
-    assert drawn.table is not None
-    return {"table": drawn.table, "offset": np.array([drawn.offset])}
+def _draw(
+    params: OrderParams,
+    epoch: int,
+    stream_id: int | None,
+    share: Share | None,
+    publish: Publish | None = None,
+) -> Arrays:
+    on_first = None if publish is None else lambda first: publish(_arrays_of(first))
+    return _arrays_of(draw_ids(params, epoch, stream_id, share, on_first))
+
+
+def _arrays_of(ids: SampleIds) -> Arrays:
+    assert ids.table is not None
+    return {"table": ids.table, "offset": np.array([ids.offset])}
+
+
+def _ids_of(arrays: Arrays) -> SampleIds:
+    return SampleIds(arrays["table"], int(arrays["offset"][0]))
 
 
 def draws_for(
@@ -122,10 +154,19 @@ def draws_for(
 
 def _is_large(params: OrderParams, stream_id: int | None) -> bool:
     """Whether there is much to draw for all streams, or for one by itself."""
-    chosen = params.streams if stream_id is None else (params.streams[stream_id],)
-    if params.is_computed or sum(stream.choose for stream in chosen) < LARGE:
+    chosen = _streams(params, stream_id)
+    if params.is_computed or num_samples(params, stream_id) < LARGE:
         return False
     return params.shuffle or any(each.choose != each.num_samples for each in chosen)
+
+
+def num_samples(params: OrderParams, stream_id: int | None) -> int:
+    """Samples that an epoch takes of all streams together, or of one."""
+    return sum(stream.choose for stream in _streams(params, stream_id))
+
+
+def _streams(params: OrderParams, stream_id: int | None) -> tuple[StreamShape, ...]:
+    return params.streams if stream_id is None else (params.streams[stream_id],)
 
 
 def digest(

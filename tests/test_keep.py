@@ -204,7 +204,7 @@ def test_making_ahead(keep: Keep) -> None:
     keep.make_ahead("things", "ab", make)
     keep.make_ahead("things", "ab", refuse)
     check(keep.get("things", "ab", refuse))
-    lock = keep._lock("cd")
+    lock = keep.lock("cd")
     with lock:
         keep.make_ahead("things", "cd", refuse)
 

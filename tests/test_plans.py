@@ -12,7 +12,9 @@ import pytest
 from streaming import MDSWriter, StreamingDataset, planning, plans
 from streaming.keep import Keep
 from streaming.order import EpochDraws, OrderParams, StreamShape, plan_epoch
+from streaming.order.draws import EarlyIds, SharedIds
 from streaming.order.share import Share
+from streaming.order.shuffle import py1e
 from streaming.plans import KeptDraws, digest, draws_for
 
 
@@ -131,6 +133,39 @@ def test_the_next_epoch_is_drawn_while_this_one_is_used(monkeypatch: Any) -> Non
     expected = EpochDraws(params_of(), 1).ids(None)
     numbers = np.arange(300)
     assert np.array_equal(later.ids(None)(numbers), expected(numbers))
+
+
+@pytest.mark.parametrize(("nodes", "canonical"), [(1, 1), (1, 4), (2, 2), (2, 4), (4, 2)])
+def test_the_first_samples_are_used_before_the_rest_is_drawn(
+    nodes: int, canonical: int, monkeypatch: Any
+) -> None:
+    """The plan is the same, wherever it is looked at first, and the next epoch's comes later."""
+    monkeypatch.setattr(plans, "SLOW", 100)
+    monkeypatch.setattr(plans, "_AHEAD_AFTER", 3)
+    for name, small in (("_FIRST", 500), ("_BUCKET", 64), ("_CHUNK", 256), ("_MANY", 1000)):
+        monkeypatch.setattr(py1e, name, small)
+    params = params_of(
+        streams=(StreamShape(np.full(200, 100), 20_000, 1.0),),
+        num_canonical_nodes=canonical,
+        shuffle_block_size=700,
+        batch_size=16,
+    )
+    expected = plan_epoch(params, nodes, 2, 1, 3)
+    early = set()
+    for node in range(nodes):
+        draws = draws_for(params, 3, nodes, node)
+        assert isinstance(draws, KeptDraws)
+        found = plan_epoch(params, nodes, 2, 1, 3, draws=draws)
+        for start, stop in ((0, 64), (64, 500), (5000 // nodes, None), (0, None)):
+            ids = found.ids(node, 1, 0, start, stop)
+            assert np.array_equal(ids, expected.ids(node, 1, 0, start, stop))
+        drawn = draws._drawn[None]
+        early.add(type(drawn.own if isinstance(drawn, SharedIds) else drawn))
+    # A part of a canonical node has no first part: it is all drawn, and then taken from.
+    assert (EarlyIds in early) == (nodes <= canonical)
+    for thread in threading.enumerate():
+        if thread.name == "streaming-next-plan":
+            thread.join()
 
 
 def test_an_iteration_has_the_next_epoch_drawn(tmp_path: Path, monkeypatch: Any) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streaming.order.arrays import Ints, Narrow
 from streaming.order.params import OrderParams
@@ -41,6 +42,37 @@ class SampleIds:
         return np.where(numbers < 0, -1, ids + self.offset)
 
 
+class EarlyIds:
+    """The ids behind the first numbers; whoever asks for others waits until they are drawn.
+
+    Args:
+        first: The ids behind the first numbers, in a table.
+        whole: Waits for the ids behind all numbers.
+
+    >>> ids = EarlyIds(SampleIds(np.array([7, 5], np.uint8), 0), lambda: SampleIds(None, 100))
+    >>> ids(np.array([1, -1])).tolist(), ids(np.array([1, 2])).tolist()
+    ([5, -1], [101, 102])
+    """
+
+    def __init__(self, first: SampleIds, whole: Callable[[], SampleIds]) -> None:
+        assert first.table is not None
+        self._first, self._count = first, len(first.table)
+        self._get = whole
+        self._whole: SampleIds | None = None
+
+    def __call__(self, numbers: Ints) -> Ints:
+        """The ids of `numbers`; -1, for padding, stays -1."""
+        if numbers.size and int(numbers.max()) >= self._count:
+            return self.whole()(numbers)
+        return self._first(numbers)
+
+    def whole(self) -> SampleIds:
+        """Wait for the ids behind all numbers."""
+        if self._whole is None:
+            self._whole = self._get()
+        return self._whole
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class SharedIds:
     """The ids behind the numbers that one node can be given; others' are looked up elsewhere.
@@ -52,7 +84,7 @@ class SharedIds:
     """
 
     share: Share
-    own: SampleIds
+    own: SampleIds | EarlyIds
     """The ids behind places in the share."""
     whole: Callable[[], SampleIds]
     """Gives the ids behind all numbers."""
@@ -90,7 +122,11 @@ def check_draws(params: OrderParams, stream_id: int | None) -> None:
 
 
 def draw_ids(
-    params: OrderParams, epoch: int, stream_id: int | None = None, share: Share | None = None
+    params: OrderParams,
+    epoch: int,
+    stream_id: int | None = None,
+    share: Share | None = None,
+    on_first: Callable[[SampleIds], None] | None = None,
 ) -> SampleIds:
     """Draw which samples an epoch takes, and in which order, before they are dealt out.
 
@@ -99,6 +135,7 @@ def draw_ids(
         epoch: number of the epoch, from 0.
         stream_id: number of the stream to draw for alone; None: all streams together.
         share: what to keep of a shuffle that has to be drawn as a whole; None: everything.
+        on_first: called with the ids behind the first numbers, where `draw_shuffle` tells of them.
 
     Returns:
         The ids behind all numbers, or behind all places in the share.
@@ -121,6 +158,12 @@ def draw_ids(
         if taken.ids is None:
             return SampleIds(share.take(np.arange(share.num_samples)), taken.offset)
         return SampleIds(share.take(taken.ids), 0)
+
+    def ids_of(shuffle: NDArray[Any]) -> SampleIds:
+        if taken.ids is None:
+            return SampleIds(shuffle, taken.offset)
+        return SampleIds(taken.ids[shuffle], 0)
+
     shuffle = draw_shuffle(
         params.shuffle_algo,
         taken.units,
@@ -129,10 +172,9 @@ def draw_ids(
         epoch,
         shuffle_block_size(params, stream_id),
         share=share,
+        on_first=None if on_first is None else lambda first: on_first(ids_of(first)),
     )
-    if taken.ids is None:
-        return SampleIds(shuffle, taken.offset)
-    return SampleIds(taken.ids[shuffle], 0)
+    return ids_of(shuffle)
 
 
 def _compute_ids(params: OrderParams, epoch: int, stream_id: int | None) -> SampleIds:
@@ -173,10 +215,10 @@ class EpochDraws:
     def __init__(self, params: OrderParams, epoch: int) -> None:
         self.params = params
         self.epoch = epoch
-        self._drawn: dict[int | None, SampleIds | SharedIds] = {}
+        self._drawn: dict[int | None, SampleIds | EarlyIds | SharedIds] = {}
         self._lock = threading.Lock()
 
-    def ids(self, stream_id: int | None) -> SampleIds | SharedIds:
+    def ids(self, stream_id: int | None) -> SampleIds | EarlyIds | SharedIds:
         """The ids behind the sample numbers of all streams, or of one."""
         drawn = self._drawn.get(stream_id)
         if drawn is None:
@@ -187,7 +229,7 @@ class EpochDraws:
                     self._drawn[stream_id] = drawn
         return drawn
 
-    def _make(self, stream_id: int | None) -> SampleIds | SharedIds:
+    def _make(self, stream_id: int | None) -> SampleIds | EarlyIds | SharedIds:
         return draw_ids(self.params, self.epoch, stream_id)
 
     def __getstate__(self) -> dict[str, Any]:

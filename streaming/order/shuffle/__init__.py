@@ -18,7 +18,7 @@ from streaming.order.share import Share
 from streaming.order.shuffle.blockwise import draw_blockwise
 from streaming.order.shuffle.naive import draw_naive
 from streaming.order.shuffle.py1br import draw_py1br
-from streaming.order.shuffle.py1e import draw_py1e, draw_py1e_of
+from streaming.order.shuffle.py1e import OnFirst, draw_py1e, draw_py1e_of
 from streaming.order.shuffle.py1s import draw_py1s
 from streaming.order.shuffle.py2s import draw_py2s
 
@@ -82,10 +82,13 @@ def draw_shuffle(
     block_size: int = 1 << 18,
     dtype: np.dtype[Any] | None = None,
     share: Share | None = None,
+    on_first: OnFirst | None = None,
 ) -> NDArray[Any]:
     """`get_shuffle` in the narrowest unsigned type that holds the result, or in `dtype`.
 
     Of a physical node's `share` only that is kept; `py1e` leaves out most of the work for others'.
+    Where there are many samples, `py1e` calls `on_first` with the first of the result, in another
+    thread and long before the others are settled.
 
     >>> draw_shuffle("naive", np.array([3, 4]), 1, seed=0, epoch=0).dtype
     dtype('uint8')
@@ -95,11 +98,11 @@ def draw_shuffle(
     check_shuffle(algo, num_samples, num_canonical_nodes, block_size)
     dtype = dtype or narrowest(num_samples)
     arguments = sizes, num_canonical_nodes, seed, epoch, block_size, dtype
-    if share is None:
-        return SHUFFLE_ALGOS[algo](*arguments)
-    if algo == "py1e" and share.is_whole_runs:
-        return draw_py1e_of(share.owners, *arguments)
-    return share.take(SHUFFLE_ALGOS[algo](*arguments))
+    if algo == "py1e" and (share is None or share.is_whole_runs):
+        wanted = range(num_canonical_nodes) if share is None else share.owners
+        return draw_py1e_of(wanted, *arguments, on_first)
+    whole = SHUFFLE_ALGOS[algo](*arguments)
+    return whole if share is None else share.take(whole)
 
 
 def get_shuffle(

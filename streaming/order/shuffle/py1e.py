@@ -23,8 +23,13 @@ _MANY = 1 << 20
 _PENDING = 16
 """Chunks, or buckets, that wait for a thread, at most."""
 
+_FIRST = 1 << 22
+"""Samples that are told of as soon as they are settled, while the others are still moved about."""
+
 Moved = tuple[NDArray[np.float64], NDArray[Any]]
 """Samples and where they moved to, in the order in which they stood before."""
+OnFirst = Callable[[NDArray[Any]], None]
+"""Takes the first samples of a permutation."""
 
 
 def draw_py1e(
@@ -56,6 +61,7 @@ def draw_py1e_of(
     epoch: int,
     block_size: int,
     dtype: np.dtype[Any],
+    on_first: OnFirst | None = None,
 ) -> NDArray[Any]:
     """The parts of `draw_py1e`'s permutation that belong to some canonical nodes, joined.
 
@@ -69,6 +75,8 @@ def draw_py1e_of(
         epoch: number of the epoch, from 0.
         block_size: samples over which a shard's are spread.
         dtype: type of the result.
+        on_first: called with the first samples of the result, in another thread and long before the
+            others are settled; not called where there are few.
     """
     rng = np.random.default_rng(seed + epoch)
     spans = lay_out(sizes, num_canonical_nodes, seed, rng)
@@ -82,7 +90,8 @@ def draw_py1e_of(
             of_node = samples[last : last + int(counts[node])]
             last += len(of_node)
             write_shuffled(rng, begins, span_sizes, of_node)
-            oversized |= _move(rng, of_node, span_sizes, block_size)
+            oversized |= _move(rng, of_node, span_sizes, block_size, on_first)
+            on_first = None  # they were the first node's
         else:
             skip_shuffled(rng, span_sizes)
             for _, small in _draw_shifts(rng, span_sizes, block_size):
@@ -112,7 +121,11 @@ def _draw_shifts(
 
 
 def _move(
-    rng: np.random.Generator, samples: NDArray[Any], sizes: list[int], block_size: int
+    rng: np.random.Generator,
+    samples: NDArray[Any],
+    sizes: list[int],
+    block_size: int,
+    on_first: OnFirst | None = None,
 ) -> bool:
     """Move a node's samples about, in place; say whether a span was larger than its block.
 
@@ -122,7 +135,7 @@ def _move(
     """
     reach = max(0.0, (int(1.25 * block_size) - 1 - min(sizes)) / 2)
     oversized = False
-    with _Buckets(samples) as buckets:
+    with _Buckets(samples, on_first) as buckets:
         first = last = 0
         shifts = []
         for shift, small in _draw_shifts(rng, sizes, block_size):
@@ -145,10 +158,12 @@ class _Buckets:
 
     Args:
         out: The samples, in the order in which they stood before.
+        on_first: Called with the first samples when they are where they belong.
     """
 
-    def __init__(self, out: NDArray[Any]) -> None:
+    def __init__(self, out: NDArray[Any], on_first: OnFirst | None = None) -> None:
         self.out = out
+        self.on_first = on_first if len(out) > 2 * _FIRST else None
         many = len(out) >= _MANY
         self.thrower, self.sorters = _Threads(1 if many else 0), _Threads(2 if many else 0)
         self.written = 0
@@ -206,6 +221,10 @@ class _Buckets:
             self.sorters.do(_sort, pieces, begin, out)
             self.written = end
             self.next_bucket += 1
+        if self.on_first is not None and self.written >= _FIRST:
+            self.sorters.wait()
+            self.on_first(self.out[: self.written])
+            self.on_first = None
 
 
 class _Threads:
@@ -224,12 +243,16 @@ class _Threads:
         if len(self.pending) > _PENDING:
             self.pending.popleft().result()
 
+    def wait(self) -> None:
+        """Wait until all tasks so far are done."""
+        while self.pending:
+            self.pending.popleft().result()
+
     def finish(self) -> None:
-        """Wait until all tasks are done."""
+        """Wait until all tasks are done, and end the threads."""
         if self.pool is not None:
             with self.pool:
-                for task in self.pending:
-                    task.result()
+                self.wait()
 
 
 def _sort(pieces: list[Moved], bucket_begin: int, out: NDArray[Any]) -> None:
