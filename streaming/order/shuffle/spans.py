@@ -23,7 +23,7 @@ class Spans(NamedTuple):
 
     def take(self, order: Ints) -> Spans:
         """The same spans in another order, which keeps every node's spans its own."""
-        return Spans(self.begins[order], self.sizes[order], self.nodes)
+        return Spans(self.begins[order], _in_order(self.sizes, order), self.nodes)
 
     def of_node(self, node: int) -> tuple[list[int], list[int]]:
         """One node's spans: where they begin, and their sizes."""
@@ -54,16 +54,16 @@ def cut_at_nodes(begins: Ints, sizes: Ints, num_samples: int, num_nodes: int) ->
     inner = targets[(targets > 0) & (targets < num_samples)]
     inner = inner[np.diff(inner, prepend=0) > 0]
     splits = inner[ends[np.searchsorted(ends, inner)] != inner]
-    # A split stands before the end of the span that it cuts, so that a span's number is that of
-    # the span ends which stand before.
-    places = np.searchsorted(ends, splits)
-    spans = np.insert(np.arange(len(sizes)), places, places)
-    part_ends = np.insert(ends, places, splits)
-    part_begins = np.concatenate([np.zeros(1, np.int64), part_ends])[:-1]
+    if len(splits):
+        # A split stands before the end of the span that it cuts.
+        places = np.searchsorted(ends, splits)
+        rests = begins[places] + splits - (ends[places] - sizes[places])
+        begins = np.insert(begins, places + 1, rests)
+        ends = np.insert(ends, places, splits)
+        sizes = np.diff(ends, prepend=0)
     nodes = np.zeros(num_nodes + 1, np.int64)
-    nodes[1:] = np.searchsorted(part_ends, targets, side="right")
-    part_starts = begins[spans] + part_begins - (ends - sizes)[spans]
-    return Spans(part_starts, part_ends - part_begins, nodes)
+    nodes[1:] = np.searchsorted(ends, targets, side="right")
+    return Spans(begins, sizes, nodes)
 
 
 def lay_out(sizes: Ints, num_nodes: int, seed: int | list[int], rng: np.random.Generator) -> Spans:
@@ -74,12 +74,26 @@ def lay_out(sizes: Ints, num_nodes: int, seed: int | list[int], rng: np.random.G
     """
     shards = np.arange(len(sizes))
     np.random.default_rng(seed).shuffle(shards)
-    begins = cumulate(sizes)[:-1]
-    spans = cut_at_nodes(begins[shards], sizes[shards], int(sizes.sum()), num_nodes)
+    if _are_alike(sizes):
+        shards *= sizes[0]
+        begins = shards
+    else:
+        begins = cumulate(sizes)[:-1][shards]
+        sizes = sizes[shards]
+    spans = cut_at_nodes(begins, sizes, int(sizes.sum()), num_nodes)
     order = np.arange(len(spans.sizes))
     for node in range(num_nodes):
         rng.shuffle(order[spans.nodes[node] : spans.nodes[node + 1]])
     return spans.take(order)
+
+
+def _are_alike(sizes: Ints) -> bool:
+    """Whether all are the same: nothing has to be put in order then, which is half of the work."""
+    return len(sizes) > 0 and bool(sizes[0] == sizes.max() == sizes.min())
+
+
+def _in_order(sizes: Ints, order: Ints) -> Ints:
+    return sizes if _are_alike(sizes) else sizes[order]
 
 
 def divide_spans(
