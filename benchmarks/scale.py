@@ -99,6 +99,9 @@ note("first", start)
 PLANNED = (
     PLAN
     + """
+start = now()
+epoch.ids(*place, -64)  # needs all of the plan
+note("whole", start)
 used = shards * size * 9 // 10 // (nodes * 256) * (nodes * 256)
 start = now()
 plan(params, world, 0, used).ids(*place, 0, 64)

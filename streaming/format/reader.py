@@ -22,7 +22,7 @@ from streaming.units import bytes_to_int
 
 __all__ = ["Reader"]
 
-_FEW = 16
+_FEW = 32
 """Up to so many samples are read into columns one by one: a step for each column costs more."""
 
 
