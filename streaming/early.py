@@ -29,6 +29,8 @@ class Early:
     """Whether it is all of it."""
     whole: Callable[[], Arrays]
     """Waits for all of it."""
+    end: Callable[[], bool]
+    """Waits until this process has made it, silently; False if it does not make it, or failed."""
 
 
 def get_early(keep: Keep, kind: str, key: str, make: Callable[[Publish], Arrays]) -> Early:
@@ -59,11 +61,11 @@ def get_early(keep: Keep, kind: str, key: str, make: Callable[[Publish], Arrays]
     """
     found = keep.find(kind, key)
     if found is not None:
-        return Early(found, True, lambda: found)
+        return Early(found, True, lambda: found, lambda: True)
     making = _Making(keep, kind, key, make)
     threading.Thread(target=making.run, name=f"streaming-{kind}", daemon=True).start()
     arrays, is_whole = making.early.result()
-    return Early(arrays, is_whole, making.whole)
+    return Early(arrays, is_whole, making.whole, making.end)
 
 
 class _Making:
@@ -73,7 +75,7 @@ class _Making:
         self._keep, self._kind, self._key, self._make = keep, kind, key, make
         self._first_key = hashlib.blake2b(f"first of {key}".encode(), digest_size=20).hexdigest()
         self._pid = os.getpid()
-        self._here = False  # whether this process makes it
+        self._here = False  # whether this process makes it, if it has not been forked since
         self._all: Future[Arrays] = Future()
         self.early: Future[tuple[Arrays, bool]] = Future()
         """The first part or all of it, and whether it is all."""
@@ -89,12 +91,19 @@ class _Making:
 
     def whole(self) -> Arrays:
         """Wait for all of it."""
-        if self._here and self._pid == os.getpid():
+        if self._is_here():
             with waiting(f"the rest of the {self._kind}"):
                 return self._all.result()
         whole = self._keep.get(self._kind, self._key, partial(self._make, _keep_quiet))
         self._keep.remove(self._kind, self._first_key)
         return whole
+
+    def end(self) -> bool:
+        """Wait until this process has made it; False if it doesn't make it, or failed."""
+        return self._is_here() and self._all.exception() is None
+
+    def _is_here(self) -> bool:
+        return self._here and self._pid == os.getpid()
 
     def _run(self) -> None:
         # Held until the first part is there: others wait for that, and not for each other.
@@ -102,7 +111,7 @@ class _Making:
         lock.acquire(f"the {self._kind} that another process makes")
         try:
             whole = self._keep.find(self._kind, self._key)
-            first = None if whole else self._keep.find(self._kind, self._first_key)
+            first = None if whole is not None else self._keep.find(self._kind, self._first_key)
             if first is not None:
                 self.early.set_result((first, False))
                 return

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from streaming.early import Publish, get_early
+from streaming.early import Early, Publish, get_early
 from streaming.keep import Arrays, Keep, user_keep
 from streaming.order.draws import (
     EarlyIds,
@@ -55,6 +55,7 @@ class KeptDraws(EpochDraws):
         self._keep = keep
         self._place = num_nodes, node
         self._asked = 0
+        self._early_draws: dict[int | None, Early] = {}
 
     def ids(self, stream_id: int | None) -> SampleIds | EarlyIds | SharedIds:
         """The ids behind the sample numbers of all streams, or of one."""
@@ -87,6 +88,7 @@ class KeptDraws(EpochDraws):
     def _early(self, stream_id: int | None, share: Share | None) -> SampleIds | EarlyIds:
         what = self.params, self.epoch, stream_id, share
         early = get_early(self._keep, "plan", digest(*what), partial(_draw, *what))
+        self._early_draws[stream_id] = early
         if early.is_whole:
             return _ids_of(early.arrays)
         return EarlyIds(_ids_of(early.arrays), lambda: _ids_of(early.whole()))
@@ -95,12 +97,12 @@ class KeptDraws(EpochDraws):
         return _is_large(self.params, stream_id)
 
     def _draw_next(self) -> None:
-        for stream_id, drawn in list(self._drawn.items()):
+        for stream_id in list(self._drawn):
             if self._is_large(stream_id):
-                # One epoch after the other, and this one first.
-                own = drawn.own if isinstance(drawn, SharedIds) else drawn
-                if isinstance(own, EarlyIds):
-                    own.whole()
+                # One epoch after the other. If another process draws this one, so it will the next.
+                early = self._early_draws.get(stream_id)
+                if early is not None and not early.end():
+                    continue
                 what = self.params, self.epoch + 1, stream_id, self._share(stream_id)
                 self._keep.make_ahead("plan", digest(*what), partial(_draw, *what))
 
@@ -109,6 +111,7 @@ class KeptDraws(EpochDraws):
         return {
             **super().__getstate__(),
             "_drawn": {},
+            "_early_draws": {},
             "_keep": self._keep,
             "_place": self._place,
             "_asked": 0,

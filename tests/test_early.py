@@ -57,7 +57,9 @@ def test_the_first_part_comes_before_the_rest(keep: Keep) -> None:
     early = get_early(keep, "things", "ab", make)
     another = get_early(keep, "things", "ab", make)
     assert kept(keep) == 1
+    assert not another.end(), "it is the other one that makes it"
     make.go_on.set()
+    assert early.end()
     check(early, 4)
     check(another, 4)
     check(get_early(keep, "things", "ab", make), None)
@@ -93,6 +95,7 @@ def test_what_fails_later_is_raised_where_the_rest_is_needed(keep: Keep) -> None
 
     early = get_early(keep, "things", "ab", make)
     assert early.arrays["numbers"].tolist() == [0, 1, 2, 3]
+    assert not early.end()
     with pytest.raises(ValueError, match="no"):
         early.whole()
 

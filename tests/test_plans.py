@@ -166,6 +166,15 @@ def test_the_first_samples_are_used_before_the_rest_is_drawn(
     for thread in threading.enumerate():
         if thread.name == "streaming-next-plan":
             thread.join()
+    monkeypatch.setattr(plans, "draw_ids", None)
+    later = [draws_for(params, 4, nodes, node) for node in range(nodes)]
+    ids = [
+        plan_epoch(params, nodes, 2, 1, 4, draws=draws).ids(node, 1, 0)
+        for node, draws in enumerate(later)
+    ]
+    monkeypatch.undo()
+    after = plan_epoch(params, nodes, 2, 1, 4)
+    assert all(np.array_equal(own, after.ids(node, 1, 0)) for node, own in enumerate(ids))
 
 
 def test_an_iteration_has_the_next_epoch_drawn(tmp_path: Path, monkeypatch: Any) -> None:
