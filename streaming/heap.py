@@ -2,6 +2,8 @@
 
 from functools import cache
 
+import numpy as np
+
 _BLOCK_BYTES = (32 << 20) - (64 << 10)
 """The largest block that glibc adapts to, 32 MiB, less what it adds to it."""
 
@@ -20,4 +22,4 @@ def keep_freed_memory() -> None:
     Whoever has set these limits (``MALLOC_TRIM_THRESHOLD_`` and the like) keeps them, and with
     other libraries nothing changes.
     """
-    bytearray(_BLOCK_BYTES)
+    np.empty(_BLOCK_BYTES, np.uint8)  # not a bytearray, which writes its zeros

@@ -30,3 +30,24 @@ def test_the_next_batch_takes_no_new_pages(tmp_path: Path, size: int) -> None:
     command = [sys.executable, "-c", USE, str(tmp_path), str(size)]
     done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
     assert int(done.stdout) < 32 * size // 4096 / 10
+
+
+PEAK = """
+from pathlib import Path
+from streaming.heap import keep_freed_memory
+
+def peak():  # not getrusage, which takes over that of the process that started this one
+    status = Path("/proc/self/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0])
+
+before = peak()
+keep_freed_memory()
+print(peak() - before)
+"""
+
+
+@pytest.mark.skipif(platform.system() != "Linux", reason="only Linux tells the peak so")
+def test_it_takes_no_memory() -> None:
+    command = [sys.executable, "-c", PEAK]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
+    assert int(done.stdout) < 1024  # KiB
