@@ -15,8 +15,8 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import default_collate
 
+from streaming.collate import collate_like_torch
 from streaming.format.reader import Reader
 from streaming.turns import sizes
 
@@ -156,7 +156,7 @@ class BatchMaker:
         begun = perf_counter_ns()
         samples = [self._samples[i] for i in ids.tolist()]
         read = perf_counter_ns()
-        batch = default_collate(samples)
+        batch = collate_like_torch(samples)
         self.making += read - begun
         self.collating += perf_counter_ns() - read
         return batch
@@ -196,7 +196,7 @@ class BatchMaker:
                 return None
             for name, column in columns.items():
                 if isinstance(column, np.ndarray) and not _same(
-                    default_collate([sample[name]]), torch.from_numpy(column[:1])
+                    collate_like_torch([sample[name]]), torch.from_numpy(column[:1])
                 ):
                     return None
         except Exception:
@@ -213,7 +213,7 @@ def _collate_column(column: Column) -> Any:
         return torch.from_numpy(column)
     if isinstance(column[0], (str, bytes)):
         return column  # as the default collate does, which looks at the first value, too
-    return default_collate(column)
+    return collate_like_torch(column)
 
 
 class _Laid:

@@ -11,13 +11,13 @@ from streaming.callers import loads_for_lightning
 from streaming.dataset import StreamingDataset
 from streaming.sources import (
     BatchesByColumn,
-    Counting,
     as_it_is,
     begin_here,
     begin_processes,
     begin_threads,
     check_socket_paths,
     counters_of,
+    counting,
 )
 from streaming.stopwatch import Demand
 from streaming.threads import ThreadPool
@@ -167,9 +167,7 @@ class StreamingDataLoader(DataLoader[Any]):
         if self.num_workers:
             check_socket_paths()
         collate = self.collate_fn
-        self.collate_fn = Counting(
-            collate, self.batch_size is not None, self.batch_transform, counters_of(self.dataset)
-        )
+        self.collate_fn = counting(self)
         try:
             return super()._get_iterator()
         finally:

@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+from torch.utils.data import DataLoader, IterableDataset, default_collate, get_worker_info
 
 from streaming.arena import Arena
+from streaming.collate import collate_like_torch
 from streaming.packing import LongBytes, Packed, Packer, Received, failure_in, register
 from streaming.stats import Counters
 from streaming.thread_workers import ThreadWorkerInfo
@@ -92,6 +93,14 @@ def counters_of(dataset: Any) -> Counters | None:
     return getattr(dataset, "_counters", None)
 
 
+def counting(loader: DataLoader[Any]) -> Counting:
+    """A loader's collate function, which notes how many samples it was given."""
+    collate = collate_like_torch if loader.collate_fn is default_collate else loader.collate_fn
+    transform = getattr(loader, "batch_transform", None)
+    counters = counters_of(loader.dataset)
+    return Counting(collate, loader.batch_size is not None, transform, counters)
+
+
 def as_it_is(batch: Any) -> Any:
     """Collate nothing."""
     return batch
@@ -132,9 +141,7 @@ class BySample:
 
     def __init__(self, loader: DataLoader[Any]) -> None:
         self._size, self._drop_last = loader.batch_size, loader.drop_last
-        transform = getattr(loader, "batch_transform", None)
-        counters = counters_of(loader.dataset)
-        self._collate = Counting(loader.collate_fn, self._size is not None, transform, counters)
+        self._collate = counting(loader)
         self._samples = iter(loader.dataset)
 
     def __iter__(self) -> BySample:
