@@ -16,12 +16,12 @@ import multiprocessing.queues
 import multiprocessing.resource_sharer
 import multiprocessing.synchronize
 import os
-import select
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -221,7 +221,7 @@ def wait_for_end(processes: Iterable[psutil.Process], limit_s: float = LIMIT_S) 
         except ProcessLookupError:
             continue
         try:
-            ended, _, _ = select.select([end], [], [], max(0.0, deadline - time.monotonic()))
+            ended = wait([end], max(0.0, deadline - time.monotonic()))
             assert ended, f"{process} goes on"
         finally:
             os.close(end)

@@ -14,7 +14,6 @@ import contextlib
 import http.client
 import random
 import re
-import select
 import socket
 import ssl
 import struct
@@ -22,6 +21,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from multiprocessing.connection import wait
 from urllib.parse import unquote, urlsplit
 
 PIECE = 1 << 16
@@ -354,7 +354,8 @@ def _handler_of(proxy: FaultProxy) -> type[BaseHTTPRequestHandler]:
                 self.connection.close()
             elif fault.stall_after is not None:
                 while not proxy._stopping.is_set():
-                    if select.select([self.connection], [], [], 0.05)[0]:
+                    # Not select.select, which takes no descriptors above 1023.
+                    if wait([self.connection], 0.05):
                         break  # The client sends nothing now, so this is its going away.
             raise _Spoiled
 

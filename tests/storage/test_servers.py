@@ -1,5 +1,7 @@
 """The tests' own servers do what the other tests take for granted."""
 
+import contextlib
+import os
 import subprocess
 import sys
 import urllib.error
@@ -7,7 +9,7 @@ import urllib.request
 
 import pytest
 
-from streaming.storage import store_for
+from streaming.storage import StoreError, store_for
 from tests.servers.moto import CREDENTIALS, botocore_client, server_process
 from tests.servers.proxy import Fault, FaultProxy
 
@@ -51,6 +53,26 @@ def test_a_server_in_a_process_of_its_own(tmp_path):
         store.put(tmp_path / "x", "x")
         assert store.get_range("x", 0, 4) == b"data"
         assert proxy.bytes("x") == 4
+
+
+def test_answers_stall_in_a_process_with_many_open_files(moto_url, tmp_path):
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 2048:
+        pytest.skip("files are few here")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2048), hard))
+    (tmp_path / "x").write_bytes(bytes(1000))
+    botocore_client(moto_url).create_bucket(Bucket="many-files")
+    with contextlib.ExitStack() as files, FaultProxy(moto_url) as proxy:
+        files.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        for _ in range(1100):
+            files.callback(os.close, os.open(os.devnull, os.O_RDONLY))
+        store = store_for("s3://many-files", endpoint_url=proxy.url, timeout_s=0.5, **CREDENTIALS)
+        store.put(tmp_path / "x", "x")
+        proxy.add(Fault(method="GET", stall_after=100))
+        with pytest.raises(StoreError, match="in time"):
+            store.get_range("x", 0, 1000)
 
 
 def test_examples_need_no_pytest():
